@@ -1,6 +1,5 @@
 """Extensions of one's own: their settings, columns, state and summary; what they may not do."""
 
-import csv
 import json
 from dataclasses import replace
 from itertools import pairwise
@@ -15,6 +14,8 @@ from fedbn_flower.config.making import run_config
 from strategies import setting
 from tests.test_house import ROOT
 
+from ..records.helpers import rows_of
+
 PLATEAU = f"{ROOT}/examples/plateau.py:Plateau"
 
 
@@ -26,9 +27,7 @@ def run(cache_dir, tmp_path):
         small = {"rounds": 4, "local_epochs": 1, "partition": "iid", "model": "linear", "client": "shared"}
         small |= {"backend": "inline", "progress": False, "cache_dir": str(cache_dir)}
         result = simulate(**small | {"run_dir": tmp_path / name} | keys)
-        with (result.folder / "metrics.csv").open() as file:
-            rows = list(csv.DictReader(file))
-        return rows, json.loads((result.folder / "summary.json").read_text())
+        return rows_of(result.folder), json.loads((result.folder / "summary.json").read_text())
 
     return simulated
 
@@ -220,11 +219,8 @@ def test_a_round_is_kept_as_an_extension_says_and_has_columns_of_clients(run, tm
     kept, first = (load_file(tmp_path / name / "model.safetensors") for name in ("two", "one"))
     assert all((kept[name] == array).all() for name, array in first.items())
     assert [row["trained"] for row in rows] == [row["replies"] for row in rows]
-    with (tmp_path / "two" / "clients.csv").open() as file:
-        assert {(row["phase"], row["first"]) for row in csv.DictReader(file)} == {
-            ("train", "1"),
-            ("evaluate", ""),
-        }
+    of_clients = {(row["phase"], row["first"]) for row in rows_of(tmp_path / "two", "clients.csv")}
+    assert of_clients == {("train", "1"), ("evaluate", "")}
 
 
 def returning(method, value):
@@ -271,5 +267,5 @@ def test_the_norm_of_the_update_is_a_column_also_of_a_resumed_run(run, tmp_path,
     simulate(
         resume=tmp_path / "rounds-1", rounds=2, backend="inline", progress=False, cache_dir=str(cache_dir)
     )
-    with (tmp_path / "rounds-1" / "metrics.csv").open() as file:
-        assert [row["update-norm"] for row in csv.DictReader(file)] == [row["update-norm"] for row in rows]
+    resumed = rows_of(tmp_path / "rounds-1")
+    assert [row["update-norm"] for row in resumed] == [row["update-norm"] for row in rows]

@@ -1,6 +1,5 @@
 """The simulated clock: how long clients take, whose answers count, and every mistake in its keys."""
 
-import csv
 from math import inf
 
 import numpy as np
@@ -26,6 +25,8 @@ from strategies import FedAvg
 from tests.strategies.helpers import CannedGrid
 from tests.strategies.messages.test_sampling import sampled
 
+from ..records.helpers import rows_of
+
 HEADER = "partition-id,seconds-per-example,download,upload\n"
 JOB = {"partition": "iid", "num_clients": 12, "fraction_train": 0.5, "client": "shared", "model": "linear"}
 
@@ -37,8 +38,7 @@ def clock(examples, deadline=inf, work=None):
 
 
 def simulated(result):
-    with (result.folder / "metrics.csv").open() as file:
-        return [(int(row["replies"]), float(row["simulated-seconds"])) for row in csv.DictReader(file)]
+    return [(int(row["replies"]), float(row["simulated-seconds"])) for row in rows_of(result.folder)]
 
 
 def bits(result):

@@ -1,6 +1,5 @@
 """A client that lies in what it reports beside its model costs itself a round, and the run nothing."""
 
-import csv
 import json
 import math
 import re
@@ -17,6 +16,8 @@ from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from strategies import ReplyRefused
+
+from ..records.helpers import rows_of
 
 F1 = {"f1": METRICS["f1"](Predicted("classes", 10))}
 EXPECTED = expected_metrics(Classification().with_metrics(F1), 10, most=500)
@@ -100,18 +101,13 @@ def fails(metrics):
     raise RuntimeError("out of luck")
 
 
-def rows(folder, name):
-    with (folder / name).open() as file:
-        return list(csv.DictReader(file))
-
-
 def outcome(folder):
     """What the folder of a run says but for times, and for the bytes of what was refused."""
-    summary, metrics = json.loads((folder / "summary.json").read_text()), rows(folder, "metrics.csv")
+    summary, metrics = json.loads((folder / "summary.json").read_text()), rows_of(folder)
     for output in (summary, *metrics):
         for name in [name for name in output if "second" in name or name == "bytes-received"]:
             del output[name]
-    return (folder / "model.safetensors").read_bytes(), summary, metrics, rows(folder, "clients.csv")
+    return (folder / "model.safetensors").read_bytes(), summary, metrics, rows_of(folder, "clients.csv")
 
 
 @pytest.mark.parametrize(("phase", "name"), [("train", "train-accuracy"), ("evaluate", "accuracy")])
@@ -121,7 +117,7 @@ def test_a_run_with_a_liar_is_the_run_in_which_it_fails(finished, monkeypatch, t
         monkeypatch.setitem(CLIENTS, "lying", lying(phase, lie))
         finished(tmp_path / folder, **keys)
     assert outcome(tmp_path / "lies") == outcome(tmp_path / "fails")
-    (refused,) = rows(tmp_path / "lies", "failures.csv")
+    (refused,) = rows_of(tmp_path / "lies", "failures.csv")
     assert (refused["round"], refused["phase"], refused["partition"]) == ("2", phase, "1")
     assert f"{name!r} is 1000000.0" in refused["reason"]
 

@@ -1,6 +1,5 @@
 """Small runs of each notion of privacy, and what of them is compared."""
 
-import csv
 import json
 
 import pytest
@@ -24,10 +23,6 @@ NOTIONS = {
 
 def private(configured, notion, **values):
     return configured(**{**NOTIONS[notion], **values})
-
-
-def rows(folder):
-    return list(csv.DictReader((folder / "metrics.csv").open()))
 
 
 def charges(folder):

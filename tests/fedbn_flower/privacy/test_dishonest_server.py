@@ -1,6 +1,5 @@
 """What a site answers to a server that asks for more than a run needs."""
 
-import csv
 import json
 
 import numpy as np
@@ -18,8 +17,9 @@ from strategies.messages.npy import encoded
 from tests.clients.helpers import make_client
 from tests.fedbn_flower.data.test_own_data import Sites
 
+from ..records.helpers import rows_of
 from .asked import Site
-from .runs import model, of_examples, of_local, rows, simulated
+from .runs import model, of_examples, of_local, simulated
 from .test_local_release import Tied
 
 NOTIONS = {"local": of_local, "example": of_examples}
@@ -121,7 +121,7 @@ def test_of_what_is_not_trained_a_site_sends_back_what_it_got():
 def test_the_servers_model_is_evaluated_and_nothing_else(notion, tmp_path):
     """On the server's own test set; the columns of clients stay empty."""
     simulated(notion(), tmp_path)
-    written = rows(tmp_path)
+    written = rows_of(tmp_path)
     assert {bool(row["global-accuracy"]) for row in written} == {True}
     assert not {"loss", "accuracy", "train-loss", "client-mean-loss"} & {
         name for row in written for name, value in row.items() if value
@@ -129,7 +129,7 @@ def test_the_servers_model_is_evaluated_and_nothing_else(notion, tmp_path):
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert 0 <= summary["global"]["accuracy"] <= 1
     assert not summary["mean"]
-    of_clients = csv.DictReader((tmp_path / "clients.csv").open())
+    of_clients = rows_of(tmp_path, "clients.csv")
     assert {row["phase"] for row in of_clients} == {"train"}
 
 
@@ -143,7 +143,7 @@ def test_supernodes_give_the_bits_of_the_simulation(notion, tmp_path):
     (tmp_path / "nodes").mkdir()
     recorded_run(federation, grid, RunFolder(tmp_path / "nodes", federation), [], None)
     assert model(tmp_path / "nodes") == model(tmp_path / "simulation")
-    found, expected = (rows(tmp_path / name) for name in ("nodes", "simulation"))
+    found, expected = (rows_of(tmp_path / name) for name in ("nodes", "simulation"))
     for row, other in zip(found, expected, strict=True):
         assert {n: v for n, v in row.items() if "second" not in n} == {
             n: v for n, v in other.items() if "second" not in n

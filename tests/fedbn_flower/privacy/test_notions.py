@@ -14,8 +14,9 @@ from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.runtime.simulation import make_grid, simulate
 from fedbn_flower.server.federation import Federation
 
+from ..records.helpers import rows_of
 from . import runs
-from .runs import FEW, NOTIONS, Stops, charges, cut, model, resume, rows, simulated
+from .runs import FEW, NOTIONS, Stops, charges, cut, model, resume, simulated
 
 CLIENTS, EXAMPLES = Plan("poisson", 0.5, 10, 3, 1e-3), Plan("poisson", 240 / 479, 479, 6, 1e-3)
 EIGHT = {  # the noise for epsilon 8, and epsilon of three rounds with it
@@ -53,7 +54,7 @@ def test_a_run_with_a_budget(configured, tmp_path, notion):
     assert 7.9 < found["epsilon"] <= 8 == found["planned-epsilon"]
     told = TOLD[notion] | {"claim": "simulated", "delta": 1e-3, "planned-rounds": 3, "published": 3}
     assert {key: found[key] for key in told} == told
-    written = [{name: float(row[name]) for name in PRIVACY} for row in rows(tmp_path)]
+    written = [{name: float(row[name]) for name in PRIVACY} for row in rows_of(tmp_path)]
     assert [row["epsilon"] for row in written] == [epsilon_of(found["noise"], t) for t in (1, 2, 3)]
     over = 5 if notion == "client" else 1  # the server's noise is of a sum of five, a client's its own
     assert {(row["noise-std"], row["clip-norm"]) for row in written} == {(found["noise"] / over, 1.0)}
@@ -157,8 +158,8 @@ def test_a_resumed_run_has_the_bits_and_the_ledger_of_one_that_never_stopped(
     simulated(resume(config, stopped), stopped)
     assert model(stopped) == model(whole)
     assert (stopped / ledger.NAME).read_text() == (whole / ledger.NAME).read_text()
-    columns = [[row[name] for name in PRIVACY] for row in rows(whole)]
-    assert [[row[name] for name in PRIVACY] for row in rows(stopped)] == columns
+    columns = [[row[name] for name in PRIVACY] for row in rows_of(whole)]
+    assert [[row[name] for name in PRIVACY] for row in rows_of(stopped)] == columns
 
 
 def at_sites(config, folder, *observers):
@@ -195,7 +196,7 @@ def test_a_round_that_cannot_be_repeated_is_charged_again_and_a_spent_budget_end
     assert (summary["rounds"], summary["stopped"]) == (3, "budget")
     assert 7.9 < summary["privacy"]["epsilon"] == charges(folder)[-1]["epsilon"] <= 8
     if notion == "client":
-        assert summary["mean"]["accuracy"] == float(rows(folder)[-1]["accuracy"])
+        assert summary["mean"]["accuracy"] == float(rows_of(folder)[-1]["accuracy"])
 
 
 class Dies(Observer):

@@ -7,7 +7,8 @@ from fedbn_flower.names import APP
 from fedbn_flower.privacy import accounts
 from fedbn_flower.server.federation import Federation
 
-from .runs import DP, MANY, private, rows, simulated
+from ..records.helpers import rows_of
+from .runs import DP, MANY, private, simulated
 
 PLATEAU = f"{APP}/examples/plateau.py:Plateau"
 
@@ -209,7 +210,7 @@ def test_a_simulated_and_a_hypothetical_epsilon_are_called_so(configured, tmp_pa
     assert found["claim"] == "hypothetical"
     plan = accounts.Plan("poisson", 1e-3, 10**6, 2, 1e-3)
     assert found["epsilon"] == accounts.epsilon(1.0, plan)
-    assert float(rows(tmp_path / "run")[0]["noise-std"]) == 1.0 / 1000
+    assert float(rows_of(tmp_path / "run")[0]["noise-std"]) == 1.0 / 1000
 
 
 def test_a_reference_run_has_no_privacy(configured):

@@ -20,7 +20,8 @@ from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.server.federation import Federation
 
-from .runs import DP, FEW, charges, cut, model, resume, rows, simulated
+from ..records.helpers import rows_of
+from .runs import DP, FEW, charges, cut, model, resume, simulated
 
 
 class Fails(FedBNClient):
@@ -31,7 +32,7 @@ class Fails(FedBNClient):
 def test_a_run_without_it_says_nothing_of_it(configured, tmp_path):
     summary = simulated(configured(rounds=1), tmp_path / "run")
     assert "privacy" not in summary
-    assert not set(PRIVACY) & rows(tmp_path / "run")[0].keys()
+    assert not set(PRIVACY) & rows_of(tmp_path / "run")[0].keys()
     assert not list((tmp_path / "run").rglob("privacy*"))
 
 
@@ -108,7 +109,7 @@ def test_nothing_leaves_before_the_ledger_is_on_the_disk(configured, tmp_path, m
     results = RunFolder(tmp_path, federation, grid.client_memory)
     with pytest.raises(UserError, match=r"run-dir: cannot write to .*privacy\.jsonl.*no disk"):
         recorded_run(federation, grid, results, [], None)
-    done = len(rows(tmp_path))
+    done = len(rows_of(tmp_path))
     assert max(m.content["config"]["server-round"] for m in heard) == done + 1  # trained, not published
     assert not any(
         m.metadata.message_type == "evaluate" and m.content["config"]["server-round"] > done for m in heard
@@ -166,7 +167,7 @@ def holds(content, forms):
 def test_nobody_who_answers_fails_the_run_but_a_round_without_answers_is_one(configured, tmp_path):
     config = configured(**{**FEW, **DP, "rounds": 6, "fraction_train": 0.02, "num_clients": 8})
     summary = simulated(config, tmp_path / "run")
-    assert "0" in {row["replies"] for row in rows(tmp_path / "run")}
+    assert "0" in {row["replies"] for row in rows_of(tmp_path / "run")}
     assert summary["privacy"]["published"] == 6
     assert any("rounding" in line for line in summary["privacy"]["outside"])  # of noise in floating point
     config = configured(**{**FEW, **DP, "max_num_examples": 0, "client": f"{__name__}:Fails"})
@@ -184,7 +185,7 @@ def test_secure_noise_is_told_with_its_own_epsilon(configured, tmp_path):
     plan = accounts.Plan("poisson", 0.5, 20, 3, 1e-3, secure=True)
     assert found["noise"] == accounts.noise_for(8, plan) > accounts.noise_for(8, replace(plan, secure=False))
     by_round = [accounts.epsilon(found["noise"], plan, t) for t in (1, 2, 3)]
-    assert [float(row["epsilon"]) for row in rows(tmp_path / "run")] == by_round
-    deviations = {float(row["noise-std"]) for row in rows(tmp_path / "run")}
+    assert [float(row["epsilon"]) for row in rows_of(tmp_path / "run")] == by_round
+    deviations = {float(row["noise-std"]) for row in rows_of(tmp_path / "run")}
     assert deviations == {found["noise"] / found["clients-a-round"]}
     assert json.loads((tmp_path / "run" / ledger.NAME).read_text().splitlines()[0])["secure"] is True

@@ -13,8 +13,9 @@ from fedbn_flower.privacy.site_metrics import metrics_noise, noisy_metrics, plan
 from fedbn_flower.site.ledger import path_of_ledger
 from tests.clients.helpers import make_client
 
+from ..records.helpers import rows_of
 from .asked import Site
-from .runs import of_examples, of_local, rows, simulated
+from .runs import of_examples, of_local, simulated
 from .test_composition import by_formula
 from .test_dishonest_server import notion  # noqa: F401  # a fixture
 
@@ -86,7 +87,7 @@ def test_a_run_states_what_training_and_metrics_cost_together(configured, tmp_pa
     summary = simulated(config, tmp_path)
     z = metrics_noise(config)
     by_hand = [composed_epsilon([Release(1.0, count=t), Release(z, count=t)], 1e-3) for t in (1, 2, 3)]
-    assert [float(row["epsilon"]) for row in rows(tmp_path)] == by_hand
+    assert [float(row["epsilon"]) for row in rows_of(tmp_path)] == by_hand
     assert by_hand[-1] == pytest.approx(by_formula((3 + 3 / z**2) ** 0.5, 1e-3), rel=1e-6)
     assert summary["privacy"]["planned-epsilon"] == by_hand[-1] > accounts.local_epsilon(2.0, 3, 1e-3)
     assert summary["mean"]["accuracy"] >= 0

@@ -10,8 +10,8 @@ from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 
-from ..records.helpers import Watching
-from .runs import DP, MANY, charges, cut, resume, rows, simulated
+from ..records.helpers import Watching, rows_of
+from .runs import DP, MANY, charges, cut, resume, simulated
 
 TURNS = {**MANY, **DP, "dp_sampling": "cyclic", "fraction_train": 0.25, "rounds": 6}
 
@@ -23,7 +23,7 @@ def test_groups_take_turns_and_pay_for_their_own_rounds(configured, tmp_path):
     summary = simulate(Federation(config), tmp_path / "run", None, [watching]).as_json()["privacy"]
     assert trained == [list(range((t - 1) % 4, 20, 4)) for t in range(1, 7)]
     once, twice = (accounts.epsilon(1.0, accounts.Plan("all", 1, 20, k, 1e-3)) for k in (1, 2))
-    found = [{name: float(row[name]) for name in PRIVACY} for row in rows(tmp_path / "run")]
+    found = [{name: float(row[name]) for name in PRIVACY} for row in rows_of(tmp_path / "run")]
     assert [row["epsilon"] for row in found] == [once] * 4 + [twice] * 2
     # By hand: the first of five clients' means has z C / 5 over M_11, the length of (1, 1/2, 3/8, 5/16).
     length = (1 + 1 / 4 + 9 / 64 + 25 / 256) ** 0.5

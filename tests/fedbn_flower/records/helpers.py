@@ -1,4 +1,6 @@
-"""A run that observers are told of, its rounds, and one of them that ends it."""
+"""A run that observers are told of, its rounds, and one of them that ends it; and the tables that it left."""
+
+import csv
 
 from flwr.app import ArrayRecord
 
@@ -44,3 +46,9 @@ class Watching(Observer):
 def entries(result):
     """The arrays of a round's model by name."""
     return {name: array.numpy() for name, array in result.arrays.items()}
+
+
+def rows_of(folder, name="metrics.csv"):
+    """The rows of a table that a run has written."""
+    with (folder / name).open(newline="") as file:
+        return list(csv.DictReader(file))

@@ -1,6 +1,5 @@
 """What a run tells of itself, worked out anew from its rows and models, or by hand."""
 
-import csv
 import json
 
 import numpy as np
@@ -21,17 +20,15 @@ from fedbn_flower.site.inputs import local_task
 from strategies.aggregation.fold import GROUP
 from tests.quick import diagonal_quick
 
+from ..records.helpers import rows_of
+
 LOCAL = {"num_clients": 4, "partition": "dirichlet:0.3", "eval_data": "local", "client": "fedbn"}
-
-
-def table(folder, name):
-    return list(csv.DictReader((folder / name).open()))
 
 
 def reported(folder, phase, figure):
     """By round, a figure of every client."""
     found = {}
-    for row in table(folder, "clients.csv"):
+    for row in rows_of(folder, "clients.csv"):
         if row["phase"] == phase:
             found.setdefault(row["round"], []).append(float(row[figure]))
     return found
@@ -42,7 +39,7 @@ def test_spread_and_classes_are_those_of_the_examples_and_the_saved_models(confi
     """Hits of each client's own model on its own share, example by example."""
     config = configured(**LOCAL, eval_model=eval_model)
     output = simulate(Federation(config), tmp_path, None).as_json()
-    rows = {(int(r["partition"]), r["class"]): r for r in table(tmp_path, "classes.csv")}
+    rows = {(int(r["partition"]), r["class"]): r for r in rows_of(tmp_path, "classes.csv")}
     assert len(rows) == 40
     assert {row["round"] for row in rows.values()} == {"2"}
     count, hits = np.zeros(10), np.zeros(10)
@@ -68,7 +65,7 @@ def test_spread_and_classes_are_those_of_the_examples_and_the_saved_models(confi
     assert output["global-per-class"] is None
     phase = "evaluate" if eval_model == "aggregated" else "train"
     accuracies, losses = (reported(tmp_path, phase, name) for name in ("accuracy", "loss"))
-    for row in table(tmp_path, "metrics.csv"):
+    for row in rows_of(tmp_path):
         values = accuracies[row["round"]]
         assert float(row["worst-client-accuracy"]) == float(row["worst-tenth-accuracy"]) == min(values)
         assert float(row["client-std-accuracy"]) == pytest.approx(np.var(values) ** 0.5)
@@ -85,8 +82,8 @@ def test_the_global_model_has_classes_too(configured, tmp_path):
     assert mean == pytest.approx(output["global"]["accuracy"])
     assert found["accuracy"] == output["per-class"]["accuracy"]
     assert output["per-class"]["examples"] == found["examples"]  # distinct ones, though every client has them
-    assert not any("class" in name for name in table(tmp_path, "metrics.csv")[0])
-    assert not any("class" in name for name in table(tmp_path, "clients.csv")[0])
+    assert not any("class" in name for name in rows_of(tmp_path)[0])
+    assert not any("class" in name for name in rows_of(tmp_path, "clients.csv")[0])
 
 
 def test_a_site_does_not_tell_of_which_classes_its_own_examples_are(configured, write_site, tmp_path):
@@ -138,9 +135,7 @@ def test_bytes_are_those_of_every_array(finished, tmp_path, clients):
     output = finished(tmp_path, **keys, strategy="fedavg")
     assert output["bytes-sent"] == 2 * 2 * clients * FEDBN_MODEL
     assert output["bytes-received"] == 2 * clients * FEDBN_MODEL
-    assert [row["bytes-sent"] for row in table(tmp_path, "metrics.csv")] == [
-        str(2 * clients * FEDBN_MODEL)
-    ] * 2
+    assert [row["bytes-sent"] for row in rows_of(tmp_path)] == [str(2 * clients * FEDBN_MODEL)] * 2
 
 
 @pytest.mark.parametrize("clients", [2, 2 * GROUP])
@@ -155,7 +150,7 @@ def test_seconds_are_split(finished, tmp_path):
     """To the millisecond that is written."""
     output = finished(tmp_path, rounds=3)
     parts = ("train-seconds", "evaluate-seconds", "server-seconds")
-    rows = table(tmp_path, "metrics.csv")
+    rows = rows_of(tmp_path)
     for row in rows:
         assert sum(float(row[part]) for part in parts) == pytest.approx(float(row["seconds"]), abs=0.002)
         assert all(float(row[part]) >= 0 for part in parts)
@@ -175,7 +170,7 @@ def test_the_first_round_that_reaches_the_target_is_reported(finished, tmp_path,
     output = finished(tmp_path, **keys, rounds=2 if resumed else 6)
     if resumed:
         output = finished(tmp_path, **keys, rounds=6, resume=str(tmp_path))
-    rows, run = table(tmp_path, "metrics.csv"), Run.read(tmp_path)
+    rows, run = rows_of(tmp_path), Run.read(tmp_path)
     reached = {
         group: next(n for n, row in enumerate(rows, start=1) if float(row[name]) >= 0.8)
         for group, name in (("mean", "accuracy"), ("global", "global-accuracy"))
@@ -203,7 +198,7 @@ def test_the_first_round_that_reaches_the_target_is_reported(finished, tmp_path,
 def test_a_run_that_stops_at_its_target_is_the_run_of_so_many_rounds(finished, tmp_path, asked, figure):
     keys = {"client": "shared", "fraction_evaluate": asked, "target": "accuracy=0.8"}
     output = finished(tmp_path / "a", **keys, rounds=9, stop_at_target=True)
-    values = [float(row[figure]) for row in table(tmp_path / "a", "metrics.csv")]
+    values = [float(row[figure]) for row in rows_of(tmp_path / "a")]
     assert values[-1] >= 0.8 > max(values[:-1])
     assert (output["stopped"], output["rounds"]) == ("target", len(values))
     assert 1 < len(values) < 9
@@ -243,7 +238,7 @@ def test_rounds_between_evaluations_evaluate_nothing(configured, finished, tmp_p
     config = configured(rounds=5, evaluate_every=2, eval_model=eval_model, client="shared")
     simulate(Federation(config), tmp_path / "run", None, [progress(config, Console(soft_wrap=True))])
     finished(tmp_path / "full", rounds=5, eval_model=eval_model, client="shared")
-    few, all_ = (table(tmp_path / name, "metrics.csv") for name in ("run", "full"))
+    few, all_ = (rows_of(tmp_path / name) for name in ("run", "full"))
     columns = ["loss", "accuracy", "client-mean-accuracy", "global-accuracy", "worst-client-accuracy"]
     for n, row, expected in zip(range(1, 6), few, all_, strict=True):
         wanted = [expected[name] for name in columns] if n in (2, 4, 5) else [""] * 5

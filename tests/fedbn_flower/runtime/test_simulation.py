@@ -1,6 +1,5 @@
 """Whole runs in this process: what is sent, what is written, and what a failing client does."""
 
-import csv
 import json
 from importlib.metadata import version
 
@@ -16,6 +15,8 @@ from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.server_app import main as server_main
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
+
+from ..records.helpers import rows_of
 
 HEAD = {"4.weight", "4.bias"}
 LOCAL = {
@@ -104,9 +105,9 @@ def test_the_run_folder(finished, tmp_path):
     resolved = json.loads((folder / "config.json").read_text())
     assert (resolved["server-lr"], resolved["rounds"], resolved["seed"]) == (1.0, 3, 0)
     assert resolved["versions"]["flwr"] == version("flwr")
-    metrics = list(csv.DictReader((folder / "metrics.csv").open()))
+    metrics = rows_of(folder)
     assert [row["round"] for row in metrics] == ["1", "2", "3"]
-    clients = list(csv.DictReader((folder / "clients.csv").open()))
+    clients = rows_of(folder, "clients.csv")
     assert [(r["round"], r["phase"], r["partition"]) for r in clients] == [
         (str(r), phase, str(p)) for r in (1, 2, 3) for phase in ("train", "evaluate") for p in (0, 1)
     ]
@@ -172,7 +173,7 @@ def test_a_client_that_fails_is_dropped_and_counted(finished, tmp_path, monkeypa
     monkeypatch.setitem(CLIENTS, "fragile", type("Broken", (Fragile,), {"breaks": staticmethod(breaks)}))
     summary = finished(tmp_path / "run", client="fragile", rounds=4)
     assert summary["failures"] == 3
-    rows = list(csv.DictReader((tmp_path / "run" / "metrics.csv").open()))
+    rows = rows_of(tmp_path / "run")
     assert [r["failures"] for r in rows] == ["0", "1", "1", "1"]
     said = [r.message for r in caplog.records if "partition 1 dropped" in r.message]
     assert len(said) == 1  # not in every round anew

@@ -1,7 +1,5 @@
 """What is evaluated on what, and which mean of it is written: whole runs against plain PyTorch."""
 
-import csv
-
 import numpy as np
 import pytest
 import torch
@@ -15,6 +13,7 @@ from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 
+from ..records.helpers import rows_of
 from ..runtime.test_simulation import Listening
 
 UNEQUAL = {"partition": "silos:0-7,8-9"}
@@ -34,10 +33,6 @@ def judged(config, entries, split, rows):
     return np.array([loss, (output.argmax(1) == labels).sum().item()])
 
 
-def metrics_of(folder):
-    return list(csv.DictReader((folder / "metrics.csv").open()))
-
-
 def both(row, prefix=""):
     return [float(row[f"{prefix}loss"]), float(row[f"{prefix}accuracy"])]
 
@@ -46,7 +41,7 @@ def both(row, prefix=""):
 def test_shares_of_the_test_set_come_to_the_whole_of_it(finished, tmp_path, weighting):
     """Clients that share one model and divide the test set: over examples, what the server finds on it."""
     summary = finished(tmp_path / "run", **UNEQUAL, client="shared", eval_data="local", weighting=weighting)
-    for row in metrics_of(tmp_path / "run"):
+    for row in rows_of(tmp_path / "run"):
         np.testing.assert_allclose(both(row), both(row, "global-"), rtol=1e-5)
     clients = list(summary["clients"].values())
     plain = {key: (clients[0][key] + clients[1][key]) / 2 for key in ("accuracy", "loss")}
@@ -54,9 +49,7 @@ def test_shares_of_the_test_set_come_to_the_whole_of_it(finished, tmp_path, weig
     assert abs(plain["accuracy"] - summary["mean"]["accuracy"]) > 0.01
     assert summary["client-mean"] == pytest.approx(plain)
     assert [summary["mean"]["loss"], summary["mean"]["accuracy"]] == both(row)
-    trained = [r for r in csv.DictReader((tmp_path / "run" / "clients.csv").open()) if r["phase"] == "train"][
-        -2:
-    ]
+    trained = [r for r in rows_of(tmp_path / "run", "clients.csv") if r["phase"] == "train"][-2:]
     weights = [int(r["num-examples"]) if weighting == "num-examples" else 1 for r in trained]
     expected = np.average([float(r["train-accuracy"]) for r in trained], weights=weights)
     assert float(row["train-accuracy"]) == pytest.approx(expected)
@@ -69,7 +62,7 @@ def replies_of(config, folder):
     federation.run(grid, [results])
     answers = [m for m in grid.heard if m.metadata.message_type == "train" and m.metadata.reply_to_message_id]
     models = [{n: a.numpy() for n, a in m.content["arrays"].items()} for m in answers]
-    return models, metrics_of(folder)[-1]
+    return models, rows_of(folder)[-1]
 
 
 @pytest.mark.parametrize("eval_data", ["local", "global"])
@@ -100,7 +93,7 @@ def test_a_client_that_does_not_say_how_many_examples_is_not_weighed_by_others(
     monkeypatch.setitem(CLIENTS, "silent", Silent)
     config = configured(**UNEQUAL, client="silent", eval_model="local", eval_data="local", rounds=1)
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
-    (row,) = metrics_of(tmp_path / "run")
+    (row,) = rows_of(tmp_path / "run")
     assert row["accuracy"] == row["loss"] == ""
     assert summary["mean"] == {"accuracy": None, "loss": None}
     assert 0 < summary["client-mean"]["accuracy"] == float(row["client-mean-accuracy"])
@@ -120,7 +113,7 @@ def test_the_validation_share_is_for_the_rounds_and_the_test_set_for_the_end(
     }
     config = configured(**chosen)
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
-    first, last = metrics_of(tmp_path / "run")
+    first, last = rows_of(tmp_path / "run")
     assert first["test-accuracy"] == first["client-mean-test-accuracy"] == first["global-test-accuracy"] == ""
     model, parts = load_file(tmp_path / "run" / "model.safetensors"), inputs_of(config).partitions
     expected = judged(config, model, "train", parts.val_rows) / len(parts.val_rows)
@@ -138,12 +131,12 @@ def test_the_validation_share_is_for_the_rounds_and_the_test_set_for_the_end(
 def test_a_share_of_the_clients_evaluates(finished, tmp_path, fraction, asked):
     keys = {"partition": "iid", "num_clients": 4, "client": "shared", "fraction_train": 0.5}
     summary = finished(tmp_path / "run", **keys, fraction_evaluate=fraction)
-    rows = list(csv.DictReader((tmp_path / "run" / "clients.csv").open()))
+    rows = rows_of(tmp_path / "run", "clients.csv")
     for n in ("1", "2"):
         phases = [row["phase"] for row in rows if row["round"] == n]
         assert (phases.count("train"), phases.count("evaluate")) == (2, asked)
     assert len(summary["clients"]) == asked
-    assert all(float(row["global-accuracy"]) for row in metrics_of(tmp_path / "run"))
+    assert all(float(row["global-accuracy"]) for row in rows_of(tmp_path / "run"))
     if not asked:
         assert summary["mean"] is summary["client-mean"] is None
-        assert {row["accuracy"] + row["client-mean-accuracy"] for row in metrics_of(tmp_path / "run")} == {""}
+        assert {row["accuracy"] + row["client-mean-accuracy"] for row in rows_of(tmp_path / "run")} == {""}

@@ -1,7 +1,5 @@
 """What a dead, dwindling or lying part of the federation does to a whole run in this process."""
 
-import csv
-
 import pytest
 
 from clients import CLIENTS
@@ -12,7 +10,7 @@ from fedbn_flower.server.federation import Federation
 from strategies import STRATEGIES
 
 from ..combinations import COVER, every_name, title
-from ..records.helpers import Watching
+from ..records.helpers import Watching, rows_of
 from ..runtime.test_simulation import Fragile, explode
 
 
@@ -76,8 +74,7 @@ def test_every_rule_runs_on_robust_means(finished, tmp_path, names):
 def test_the_cap_on_examples_is_for_training(finished, tmp_path):
     """One client trains on fewer than 300 images, the other on more; both evaluate on 360."""
     finished(tmp_path / "run", max_num_examples=300, rounds=1, partition="silos:0,1-9")
-    rows = list(csv.DictReader((tmp_path / "run" / "clients.csv").open()))
-    output = [(row["phase"], row["partition"]) for row in rows]
+    output = [(row["phase"], row["partition"]) for row in rows_of(tmp_path / "run", "clients.csv")]
     assert output == [("train", "0"), ("evaluate", "0"), ("evaluate", "1")]
 
 

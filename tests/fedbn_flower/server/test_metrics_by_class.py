@@ -1,6 +1,5 @@
 """Metrics by class, label or number, against scikit-learn on all examples in one place."""
 
-import csv
 import logging
 import re
 
@@ -22,6 +21,8 @@ from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.server_app import main as server_main
 
+from ..records.helpers import rows_of
+
 FINDINGS = ["Edema", "No Finding", "Rare, old"]
 METRICS = "auroc,sensitivity,specificity,sensitivity-at:0.9,ece,f1,average-precision,balanced-accuracy"
 KEYS = {"client": "shared", "eval_data": "local", "partition": "iid", "metrics_by_class": True}
@@ -40,10 +41,6 @@ def table(tmp_path):
     columns = {f"x{i}": x[:, i] for i in range(6)} | {name: y[:, i] for i, name in enumerate(FINDINGS)}
     pd.DataFrame(columns).to_csv(tmp_path / "t.csv", index=False)
     return tmp_path / "t.csv"
-
-
-def rows_of(folder, name):
-    return list(csv.DictReader((folder / name).open()))
 
 
 def output_of(result, x):

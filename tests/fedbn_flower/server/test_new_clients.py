@@ -1,7 +1,5 @@
 """Clients that never train, and are evaluated at the end as new ones."""
 
-import csv
-
 import numpy as np
 import pytest
 import torch
@@ -21,14 +19,15 @@ from fedbn_flower.runtime.simulation import make_grid, simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.inputs import local_task
 
+from ..records.helpers import rows_of
 from .test_adapt_bn import by_hand
 
 HELD = {"num_clients": 8, "partition": "dirichlet:1", "holdout_clients": 3}
 
 
 def rows(folder, phase):
-    found = csv.DictReader((folder / "clients.csv").open())
-    return {(int(r["round"]), int(r["partition"])): r for r in found if r["phase"] == phase}
+    found = (row for row in rows_of(folder, "clients.csv") if row["phase"] == phase)
+    return {(int(row["round"]), int(row["partition"])): row for row in found}
 
 
 def test_they_are_drawn_by_the_seed_and_as_many():

@@ -1,6 +1,5 @@
 """Whole runs in this process with stragglers, dropouts, and clients that are not always there."""
 
-import csv
 import json
 import math
 
@@ -14,6 +13,8 @@ from fedbn_flower.runtime.simulation import make_grid
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.server.participation import participation
 
+from ..records.helpers import rows_of
+
 MIXED = {"stragglers": 0.5, "dropout": 0.3, "availability": "cycle:3,2"}
 
 
@@ -21,9 +22,8 @@ def bits(result):
     return (result.folder / "model.safetensors").read_bytes()
 
 
-def rows_of(result, phase="train"):
-    with (result.folder / "clients.csv").open() as file:
-        return [row for row in csv.DictReader(file) if row["phase"] == phase]
+def asked(result, phase="train"):
+    return [row for row in rows_of(result.folder, "clients.csv") if row["phase"] == phase]
 
 
 class Memories(Observer):
@@ -71,7 +71,7 @@ def test_local_steps_are_those_that_were_done(run, fast):
     clear_process_caches()
     keys = {"strategy": "fednova", "client": "shared", "partition": "iid", "num_clients": 16, "seed": 3}
     result = run(**keys, stragglers=0.6, fast=fast, local_epochs=2, batch_size=32)
-    rows = rows_of(result)
+    rows = asked(result)
     assert len(rows) == 32
     for row in rows:
         n = int(row["num-examples"])
@@ -88,8 +88,8 @@ def test_rounds_in_which_nobody_is_there_leave_the_model(run, tmp_path):
     keys = {"client": "shared", "availability": str(there)}
     short, whole = run(**keys, rounds=2, run_dir="short"), run(**keys, rounds=4)
     assert bits(short) == bits(whole) == bits(run(resume=short.folder, rounds=4))
-    assert [row["round"] for row in rows_of(whole)] == ["2", "2"]
-    assert [row["round"] for row in rows_of(whole, "evaluate")] == ["2", "2"]
+    assert [row["round"] for row in asked(whole)] == ["2", "2"]
+    assert [row["round"] for row in asked(whole, "evaluate")] == ["2", "2"]
     summary = json.loads((whole.folder / "summary.json").read_text())
     assert (summary["rounds"], summary["failures"], summary["clients"]) == (4, 0, {})
     assert summary["global"]["accuracy"] > 0.1

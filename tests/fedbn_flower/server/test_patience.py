@@ -1,6 +1,5 @@
 """Runs that end when they no longer get better, and keep the model of their best round."""
 
-import csv
 import json
 
 import numpy as np
@@ -16,7 +15,7 @@ from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from strategies import FedAvg
-from tests.fedbn_flower.records.helpers import Stops, info, result
+from tests.fedbn_flower.records.helpers import Stops, info, result, rows_of
 from tests.quick import some_quick
 
 GOOD = 3
@@ -38,9 +37,7 @@ TIMES = {"seconds", "seconds-per-round", "seconds-split", "client-updates-per-se
 
 
 def rows(folder, name="metrics.csv"):
-    return [
-        {k: v for k, v in row.items() if "seconds" not in k} for row in csv.DictReader((folder / name).open())
-    ]
+    return [{k: v for k, v in row.items() if "seconds" not in k} for row in rows_of(folder, name)]
 
 
 def summary(folder):

@@ -1,7 +1,5 @@
 """Metrics of a federation: the pooled value is that of all clients' examples in one place."""
 
-import csv
-
 import numpy as np
 import pytest
 import torch
@@ -16,6 +14,8 @@ from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.cohorts import cohort_of
 
+from ..records.helpers import rows_of
+
 UNEQUAL = {"partition": "silos:0-7,8-9", "eval_data": "local"}
 """Two clients with about 288 and 72 test examples, of different classes."""
 METRICS = "auroc,f1,balanced-accuracy,ece,sensitivity-at:0.9,cohen-kappa"
@@ -24,10 +24,6 @@ METRICS = "auroc,f1,balanced-accuracy,ece,sensitivity-at:0.9,cohen-kappa"
 @pytest.fixture(autouse=True)
 def _no_pictures(pictures_not_drawn):
     pass
-
-
-def rows_of(folder, name="metrics.csv"):
-    return list(csv.DictReader((folder / name).open()))
 
 
 def predictions(config, folder):

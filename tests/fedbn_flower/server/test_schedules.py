@@ -1,7 +1,5 @@
 """Schedules in a run: what clients and rules get in each round, on resume too, and what is reported."""
 
-import csv
-
 import numpy as np
 import pytest
 
@@ -14,6 +12,8 @@ from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
 from strategies import STRATEGIES, PseudoGradientStrategy, setting
 from strategies.aggregation.fold import Extras
+
+from ..records.helpers import rows_of
 
 OF_A_PAIR = (
     "scaffold", "scaffold-momentum", "fedproto", "fedsat", "feddc", "fedadmm", "fedcm", "mimelite", "mime",
@@ -130,16 +130,12 @@ def test_where_answers_are_summed_the_rule_has_the_rate_of_the_round_too(run):
     assert models[0] == models[1]
 
 
-def rows(folder):
-    return list(csv.DictReader((folder / "metrics.csv").open()))
-
-
 def test_with_more_rounds_the_later_ones_are_those_of_a_run_of_so_many(finished, tmp_path):
     """What is done stays: linear over 2 rounds 1 and 1/2, then rounds 3 and 4 of 4."""
     keys = {"client_lr": 0.4, "client_lr_schedule": "linear"}
     finished(tmp_path, **keys, rounds=2)
     finished(tmp_path, **keys, rounds=4, resume=str(tmp_path))
-    assert [float(row["client-lr"]) for row in rows(tmp_path)] == [0.4, 0.2, 0.2, 0.1]
+    assert [float(row["client-lr"]) for row in rows_of(tmp_path)] == [0.4, 0.2, 0.2, 0.1]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Whole runs in this process whose clients are selected by their data or their losses."""
 
-import csv
-
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -15,6 +13,8 @@ from fedbn_flower.results.report.citations import citations
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.inputs import local_task
+
+from ..records.helpers import rows_of
 
 POWER = {
     "num_clients": 6,
@@ -42,14 +42,10 @@ class Broken(Selection):
 def trained(folder):
     """Who trained, by round."""
     found = {}
-    for row in csv.DictReader((folder / "clients.csv").open()):
+    for row in rows_of(folder, "clients.csv"):
         if row["phase"] == "train":
             found.setdefault(int(row["round"]), set()).add(int(row["partition"]))
     return found
-
-
-def column(folder, name):
-    return [row[name] for row in csv.DictReader((folder / "metrics.csv").open())]
 
 
 @pytest.mark.parametrize("client", ["shared", "fedbn"])
@@ -81,7 +77,7 @@ def test_the_question_is_paid_for(configured, tmp_path):
         config = configured(**keys, client="shared", rounds=2, fraction_evaluate=0.0)
         simulate(Federation(config), tmp_path / name, None)
     power, uniform = (
-        [int(sent) for sent in column(tmp_path / name, "bytes-sent")] for name in ("power", "uniform")
+        [int(row["bytes-sent"]) for row in rows_of(tmp_path / name)] for name in ("power", "uniform")
     )
     assert power == [4 * sent for sent in uniform]
 

@@ -1,6 +1,5 @@
 """Clients that share one model and its examples: it is evaluated once for all of them."""
 
-import csv
 from copy import deepcopy
 from dataclasses import replace
 
@@ -14,6 +13,8 @@ from clients import FedAvgClient, Memory
 from clients.memory import ContextStore
 from fedbn_flower.site.evaluation_cache import Evaluations
 from fedbn_flower.site.inputs import local_task
+
+from ..records.helpers import rows_of
 
 CLIENTS, ROUNDS = 4, 2
 SERVER = ROUNDS
@@ -81,8 +82,8 @@ def counted(run, tmp_path):
 
 def rows(result):
     return [
-        [{k: v for k, v in row.items() if "seconds" not in k} for row in csv.DictReader(path.open())]
-        for path in (result.folder / "metrics.csv", result.folder / "clients.csv")
+        [{k: v for k, v in row.items() if "seconds" not in k} for row in rows_of(result.folder, name)]
+        for name in ("metrics.csv", "clients.csv")
     ]
 
 
