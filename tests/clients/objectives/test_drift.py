@@ -317,8 +317,3 @@ def test_it_is_that_of_all_examples_in_evaluation_mode():
     update = client.fit(received, settings)
     for name, gradient in zip(client.trained_names, expected, strict=True):
         np.testing.assert_allclose(update.records["gradient"][name], gradient, atol=1e-6)
-
-
-def test_it_trains_one_by_one():
-    assert not OBJECTIVES["mimelite"].elementwise
-    assert not OBJECTIVES["mimelite"].example_wise
