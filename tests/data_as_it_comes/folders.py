@@ -64,28 +64,22 @@ def sites_of_disjoint_classes(root: Path) -> None:
     put(root, "lyon/naevus", "turin/melanoma")
 
 
-def patients(first: str, second: str, third: str) -> dict[str, list[str]]:
-    return {
+@CASES.add(
+    {
         "clients": [
-            f"the folders 'benign', 'malignant' are read as classes, {first!r}, {second!r}, {third!r} "
+            "the folders 'benign', 'malignant' are read as classes, 'patient_1', 'patient_2', 'patient_3' "
             f"{OF_A_CLASS}"
         ],
         "examples": [
-            f"leaks? 20 pictures seem to be of 3 people ('{first}/0.png', '{first}/1.png'); group-column "
+            "leaks? 20 pictures seem to be of 3 people ('patient_1/0.png', 'patient_1/1.png'); group-column "
             "'name=([^/]+)/[^/]+$' keeps those of one on one side of every split",
             held_out(4, 20),
         ],
-    }
-
-
-@CASES.add(patients("patient_1", "patient_2", "patient_3"), classes=("benign", "malignant"))
+    },
+    classes=("benign", "malignant"),
+)
 def patients_below_classes(root: Path) -> None:
     put(root, "benign/patient_1", "benign/patient_2", "malignant/patient_1", "malignant/patient_3")
-
-
-@CASES.add(patients("0017", "0023", "0031"), classes=("benign", "malignant"))
-def patients_with_numbers_alone(root: Path) -> None:
-    put(root, "benign/0017", "benign/0023", "malignant/0031", "malignant/0017")
 
 
 @CASES.add(

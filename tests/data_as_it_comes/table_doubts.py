@@ -66,6 +66,7 @@ TEXTS = (
     (["March 5, 2020", "2020-03-05T10:30Z"], "dates", "write them as numbers, such as days or years, or WAY"),
     (["08:30", "17:05:10"], "times", "write them as numbers, such as minutes or hours, or WAY"),
     (["8:30 am", "5:05 pm"], "times", "write them as numbers, such as minutes or hours, or WAY"),
+    (["1 100,50", "21 103"], "numbers", "write decimals with a point, and no separators of thousands"),
     (["0%", "12%"], "numbers", "write numbers without a sign of their unit"),
     (["$1,000.00", "$37.50"], "numbers", "write numbers without a sign of their unit"),
     (["45 J", "7 J"], "numbers", "write numbers without their unit, or WAY"),
@@ -147,25 +148,6 @@ for name, write in (
         f"totals and means below {name}",
         f"dataset: 'DATA/{name}': 'age' holds numbers and 'Mean', 'Total'; {LOOK_LIKE}",
         write,
-    )
-    case(
-        f"totals and means below {name}, as missing values",
-        encoded(
-            "age,bmi,sex=f|m",
-            after=[
-                "missing values (age 2, sex 2): numbers are filled with their mean, "
-                "categories are encoded as zeros"
-            ],
-        )
-        | {
-            "doubts?": [
-                "predict: classes? 40 of 42 values of 'label' are one of 0, 1, and not 0.52, 21: numbers are "
-                "learnt, no classes; if that is a mean or the like, remove the row; else predict=numbers "
-                "says so"
-            ]
-        },
-        write,
-        missing_values="Total,Mean",
     )
 for word in ("Summe", "MOYENNE :", "n = 40", "Std. Dev.", "Mittelwert"):
     case(

@@ -67,19 +67,6 @@ case(
     "expected the same kind in each table",
     sites(R.assign(age="old")),
 )
-case(
-    "decimal commas in a column that is not used",
-    JOINED
-    | {
-        "inputs": [
-            "'turin.csv' has decimal commas, as in 'bmi'",
-            "categories are one-hot encoded in the order of 'age,sex=f|m'",
-        ],
-        "left out": ["1 column that 'columns' does not name: 'bmi'"],
-    },
-    sites(COMMAS),
-    columns="age,sex",
-)
 
 
 def parts(form):

@@ -120,18 +120,6 @@ for odd, said in (([0.5, 21, 40], True), ([0.5, 0.5, 21, 40], False)):
         else USUAL,
         csv(pd.concat([R, of_odd])),
     )
-DAYS = ", ".join(map(str, range(3, 15)))
-case(
-    "days, as whole numbers",
-    USUAL
-    | {
-        "target": [
-            "'label' holds 12 distinct whole numbers, read as classes (guessed; predict numbers decides)",
-            f"the classes {DAYS} are numbered from 0",
-        ]
-    },
-    csv(R.assign(label=3 + np.arange(40) % 12)),
-)
 case("ten classes", USUAL, csv(R.assign(label=np.arange(40) % 10)))
 DOUBLE = R.assign(bmi=R.bmi + np.arange(40))
 case(

@@ -46,11 +46,6 @@ case(
     csv(R.rename_axis("Unnamed: 0").reset_index(), index=True),
 )
 case(
-    "row index written by pandas, read and written again",
-    USUAL | {"left out": [ROW_INDEX]},
-    csv(R.rename_axis("Unnamed: 0").reset_index()),
-)
-case(
     "row names of R",
     USUAL | {"left out": ["'Unnamed: 0', a column without a name (guessed; columns decides)"]},
     csv(R.set_axis([f"patient {i}" for i in range(40)]), index=True),
@@ -249,11 +244,6 @@ for name, above in (
         },
         below(*above),
     )
-case(
-    "a workbook with names of rows, above which stands nothing",
-    USUAL | {"left out": ["'Unnamed: 0', a column without a name (guessed; columns decides)"]},
-    lambda folder: R.set_axis([f"row {i % 7}" for i in R.index]).to_excel(folder / "t.xlsx"),
-)
 case(
     "several labels of words",
     (

@@ -11,14 +11,6 @@ case = CASES.add
 
 words = np.array(["None", "Mild", "Severe"])[np.arange(40) % 3]
 case(
-    "label with blanks for thousands",
-    (
-        "label-column: 'label' holds numbers as text, such as '1 100,50'; write decimals "
-        "with a point, and no separators of thousands"
-    ),
-    csv(R.assign(label=[f"{1 + i} {100 + 3 * i},50" for i in range(40)])),
-)
-case(
     "400 texts as label",
     (
         "label-column: 'label' holds 400 distinct texts, such as 'patient 0'; expected "
@@ -37,13 +29,6 @@ case(
         "case or blanks; expected classes with names: 'label=no|yes'"
     ),
     csv(R.assign(label=np.array(["Yes", "yes ", "No", "no"])[np.arange(40) % 4])),
-)
-case(
-    "yes and no in several spellings, named",
-    USUAL
-    | {"target": ["read without regard to case and blanks: 'No' as 'no', 'Yes' as 'yes', 'yes ' as 'yes'"]},
-    csv(R.assign(label=np.array(["Yes", "yes ", "No", "no"])[np.arange(40) % 4])),
-    label_column="label=no|yes",
 )
 case(
     "values in several spellings",

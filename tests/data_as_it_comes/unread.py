@@ -24,9 +24,6 @@ def volumes_and_their_masks(root: Path) -> None:
 
 
 @CASES.add(f"dataset: 'FOLDER' holds 2 files (1 .mat, 1 .h5), which are not read; {IN_PYTHON}")
-@CASES.add(
-    f"dataset: 'FOLDER/train.h5' is a .h5 file, which is not read; {IN_PYTHON}", name="hdf5", file="train.h5"
-)
 def arrays_of_others(root: Path) -> None:
     for name in ("test.mat", "train.h5"):
         text(root, name)
@@ -48,11 +45,6 @@ def documents(root: Path) -> None:
 
 
 @CASES.add("dataset: 'FOLDER' holds 1 file (1 .zip), which is not read; unpack it")
-@CASES.add(
-    "dataset: 'FOLDER/pictures.zip' is a .zip file, which is not read; unpack it",
-    name="zip file",
-    file="pictures.zip",
-)
 def an_archive(root: Path) -> None:
     with zipfile.ZipFile(root / "pictures.zip", "w") as archive:
         archive.writestr("a/1.png", b"")
