@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -22,18 +23,28 @@ def ran(app, folder, **how):
     return run_app(app, num_supernodes=3, run_dir=folder, backend="inline", progress=False, **how)
 
 
+@pytest.fixture(scope="module")
+def recorded(app, tmp_path_factory):
+    """The mean of what clients add, the accuracy, is twice the rate a round."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    return ran(app, folder, run_config={"lr": 0.125, "name": "a b"}, seed=7).folder
+
+
+@pytest.fixture
+def folder(recorded, tmp_path):
+    return shutil.copytree(recorded, tmp_path / "run")
+
+
 def texts(path):
     """The words of a page."""
     return " ".join(re.sub(r"<style.*?</style>|<[^>]+>", " ", path.read_text(), flags=re.S).split())
 
 
-def test_a_report_of_an_apps_run(tmp_path, app):
-    """The mean of what clients add, the accuracy, is twice the rate a round."""
-    ran(app, tmp_path / "run", run_config={"lr": 0.125, "name": "a b"}, seed=7)
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+def test_a_report_of_an_apps_run(folder):
+    summary = json.loads((folder / "summary.json").read_text())
     assert (summary["rounds"], summary["aggregated"], summary["failures"]) == (2, {"accuracy": 0.5}, 0)
-    assert main(["report", str(tmp_path / "run")]) == 0
-    page = texts(tmp_path / "run" / "report.html")
+    assert main(["report", str(folder)]) == 0
+    page = texts(folder / "report.html")
     assert "nobody/small-app on 3 virtual nodes" in page
     assert "lr=0.125, name=&quot;a b&quot;" in page
     assert "; seed 7. The 2 rounds took " in page
@@ -61,12 +72,11 @@ def test_runs_of_an_app_are_compared(tmp_path, app, capsys):
     assert "may be the best" not in table
 
 
-def test_the_index_of_runs_finds_an_apps_by_its_keys(tmp_path, app):
-    ran(app, tmp_path / "app", run_config={"lr": 0.125})
-    index = pytest.importorskip("fedbn_flower.watch.index").Index(tmp_path)
+def test_the_index_of_runs_finds_an_apps_by_its_keys(folder):
+    index = pytest.importorskip("fedbn_flower.watch.index").Index(folder.parent)
     index.refresh()
     (found,) = index.chosen("run-config.lr=0.125 and accuracy>0.4")
-    assert (found.name, found.state, found.rounds_done) == ("app", "ended", 2)
+    assert (found.name, found.state, found.rounds_done) == ("run", "ended", 2)
     assert not index.chosen("accuracy>0.6")
 
 
@@ -90,20 +100,18 @@ def test_a_legacy_app_has_its_servers_evaluation(tmp_path):
     assert run.main_metric == "loss"
 
 
-def test_names_that_mean_something_else_here_stay_as_they_are(tmp_path, app):
-    ran(app, tmp_path / "run")
-    (tmp_path / "run" / "metrics.csv").write_text(
+def test_names_that_mean_something_else_here_stay_as_they_are(folder):
+    (folder / "metrics.csv").write_text(
         "round,train-loss,evaluate-loss,evaluate-train-loss,evaluate-round,evaluate-note,server-loss\n"
         "1,1,2,3,4,good,5\n"
     )
-    run = run_of_app(tmp_path / "run", "report")
+    run = run_of_app(folder, "report")
     expected = {"train-loss": 1, "loss": 2, "evaluate-train-loss": 3, "evaluate-round": 4, "global-loss": 5}
     assert {name: run.points(name)[1] for name in expected} == expected
     assert "note" not in run.told.metrics
-    assert main(["report", str(tmp_path / "run")]) == 0
+    assert main(["report", str(folder)]) == 0
 
 
-def test_of_strategies_in_turn_the_last_is_shown(tmp_path, app):
-    ran(app, tmp_path / "run")
-    (tmp_path / "run" / "metrics.csv").write_text("start,round,evaluate-loss\n1,1,9\n1,2,8\n2,1,5\n2,2,4\n")
-    assert run_of_app(tmp_path / "run", "report").points("loss") == {1: 5, 2: 4}
+def test_of_strategies_in_turn_the_last_is_shown(folder):
+    (folder / "metrics.csv").write_text("start,round,evaluate-loss\n1,1,9\n1,2,8\n2,1,5\n2,2,4\n")
+    assert run_of_app(folder, "report").points("loss") == {1: 5, 2: 4}
