@@ -85,34 +85,28 @@ def pictures_of(found):
     return sorted(map(tuple, np.concatenate(parts).tolist()))
 
 
-def test_twelve_bits_keep_every_level(dataset):
-    found = dataset(picture_files.twelve_bits)
-    levels = [1200, 1201, 1210, 1220, 1230, 1400, 1401, 1410, 1420, 4095]
-    assert pictures_of(found) == sorted(zip(levels, [0] * 5 + [1] * 5, strict=True))
-    assert found.train.columns["x"].dtype == np.uint16
+LEVELS = [1200, 1201, 1210, 1220, 1230, 1400, 1401, 1410, 1420, 4095]
+EACH = [(f, i) for f in (0, 1) for i in range(5)]
 
 
-def test_sixteen_bits_in_colour_keep_every_level(dataset):
-    expected = [
-        (256 * f + i, 256 * f + 2 * i, (256 * f + 65535 - i) % 2**16, f) for f in (0, 1) for i in range(5)
-    ]
-    assert pictures_of(dataset(picture_files.sixteen_bits_in_colour)) == sorted(expected)
-
-
-def test_alpha_of_sixteen_bits_is_dropped(dataset):
-    expected = [(1000 * i, *((2 * i, 3) if i % 2 else [1000 * i] * 2), i % 2) for i in range(10)]
-    found = dataset(picture_files.sixteen_bits_with_alpha)
-    assert pictures_of(found) == sorted(expected)
-
-
-def test_pages_are_channels_in_their_order(dataset):
-    expected = [(10 * f + i, 100, 200, f) for f in (0, 1) for i in range(5)]
-    assert pictures_of(dataset(picture_files.stacks)) == sorted(expected)
-
-
-def test_frames_in_colour_are_three_channels_each(dataset):
-    expected = [(*[s + i] * 3, *[200 + i] * 3, f) for f, s in enumerate((40, 90)) for i in range(5)]
-    assert pictures_of(dataset(picture_files.animations)) == sorted(expected)
+@pytest.mark.parametrize(
+    ("write", "expected"),
+    [
+        (picture_files.twelve_bits, [*zip(LEVELS, [0] * 5 + [1] * 5, strict=True)]),
+        (
+            picture_files.sixteen_bits_in_colour,
+            [(256 * f + i, 256 * f + 2 * i, (256 * f + 65535 - i) % 2**16, f) for f, i in EACH],
+        ),
+        (
+            picture_files.sixteen_bits_with_alpha,
+            [(1000 * i, *((2 * i, 3) if i % 2 else [1000 * i] * 2), i % 2) for i in range(10)],
+        ),
+        (picture_files.stacks, [(10 * f + i, 100, 200, f) for f, i in EACH]),
+        (picture_files.animations, [(*[40 + 50 * f + i] * 3, *[200 + i] * 3, f) for f, i in EACH]),
+    ],
+)
+def test_every_level_is_kept_and_pages_are_channels_in_their_order(dataset, write, expected):
+    assert pictures_of(dataset(write)) == sorted(expected)
 
 
 def test_volumes_have_the_pages_of_images_and_masks(dataset):
