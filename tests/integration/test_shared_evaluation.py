@@ -45,7 +45,8 @@ def test_workers_find_what_one_process_finds_and_one_that_dies_is_replaced(confi
     pool.workers[1] = ray.remote(num_cpus=1, max_restarts=0)(Dying).remote(*pool._run)
     assert metrics_on(pool) == inline
     assert found[0] is None
-    ray.get(list(pool.starting.values()))  # before it is there, this process evaluates
+    for index in [*pool.starting]:
+        pool.welcome(index)  # waits for it; before it is there, this process evaluates
     found.clear()
     assert metrics_on(pool) == inline
     assert [len(shares) for shares in found] == [2, 2, 2]
