@@ -1,7 +1,6 @@
-"""Whole numbers as floats: classes or numbers by one rule, in tables, arrays and files."""
+"""Whole numbers as floats: classes or numbers by one rule, in arrays and files as in tables."""
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from fedbn_flower.core.errors import UserError
@@ -17,11 +16,6 @@ FEW, MANY = np.arange(120) % 2 * 1.0, np.arange(120.0)
 
 @pytest.fixture
 def read(cache_dir, tmp_path):
-    def of_table(y, predict):
-        table = pd.DataFrame({"a": X[:, 0], "y": y.ravel()})
-        table.to_parquet(tmp_path / "t.parquet")
-        return load_dataset(Request(str(tmp_path / "t.parquet"), predict=predict), cache_dir)
-
     def of_arrays(y, predict):
         arrays = {"x": X, "y": y, "x_test": X, "y_test": y}
         return load_dataset(Request(keep_arrays(cache_dir, arrays, predict=predict)), cache_dir)
@@ -31,10 +25,10 @@ def read(cache_dir, tmp_path):
         np.save(tmp_path / "train-labels.npy", y)
         return load_dataset(Request(str(tmp_path), predict=predict), cache_dir)
 
-    return {"table": of_table, "arrays": of_arrays, "files": of_files}
+    return {"arrays": of_arrays, "files": of_files}
 
 
-@pytest.mark.parametrize("form", ["table", "arrays", "files"])
+@pytest.mark.parametrize("form", ["arrays", "files"])
 @pytest.mark.parametrize(
     ("y", "predict", "predicts", "guess"),
     [
@@ -52,8 +46,9 @@ def test_one_rule_decides(read, form, y, predict, predicts, guess):
     assert data.spec.predicts == predicts
     assert data.train.columns["y"].dtype == (np.int64 if predicts == "classes" else np.float32)
     deciding = {"numbers": "problem regression", "classes": "problem classification"}
-    expected = f"predict {guess}" if form == "table" else deciding.get(guess, "")
-    assert [note.decided_by for note in data.notes if note.row == "target"] == [expected] * bool(guess)
+    assert [note.decided_by for note in data.notes if note.row == "target"] == (
+        [deciding[guess]] if guess else []
+    )
 
 
 @pytest.mark.parametrize(("values", "names"), [([-1, 1], ("-1", "1")), ([0, 1000], ("0", "1000"))])
