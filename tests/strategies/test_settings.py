@@ -7,10 +7,14 @@ import pytest
 from fedbn_flower.core.ground.settings import allowed, checked, declared, flag, model_of
 from strategies import (
     FedAdagrad,
+    FedAdam,
     FedAvg,
     FedAvgM,
     FedDyn,
+    FedNova,
+    FedProto,
     FedProx,
+    FedSat,
     FedTrimmedAvg,
     FedYogi,
     PseudoGradientStrategy,
@@ -144,3 +148,20 @@ def test_an_argument_that_there_is_not_names_what_was_meant():
 def test_an_argument_given_twice_names_the_class():
     with pytest.raises(TypeError, match="^FedAvg: multiple values for argument 'fraction_train'$"):
         FedAvg(0.5, fraction_train=0.5)
+
+
+@pytest.mark.parametrize(
+    ("rule", "settings", "allowed"),
+    [
+        (FedProto, {"num_classes": 0}, "a whole number > 0"),
+        (FedProto, {"num_features": 0}, "a whole number > 0"),
+        (FedSat, {"num_classes": 0}, "a whole number > 0"),
+        (FedNova, {"local_epochs": 0}, "a whole number > 0"),
+        (FedNova, {"batch_size": -1}, "a whole number >= 0"),
+        (FedAdam, {"eta_l": 0.0}, "a number > 0"),
+    ],
+)
+def test_settings_without_a_flag_have_ranges_too(rule, settings, allowed):
+    """No page of the docs prints them."""
+    with pytest.raises(ValueError, match=f"is not allowed; expected {allowed}"):
+        rule(**settings)
