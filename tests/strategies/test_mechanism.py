@@ -271,7 +271,9 @@ class Reads(FedYogi):
 
 
 def test_which_rules_say_that_their_step_is_post_processing():
-    yes = {"fedavg", "fedavgm", "fedadagrad", "fedyogi", "fedadam", "fedams", "feddyn", "fedacg"}
+    yes = {
+        "fedavg", "fedavgm", "fedadagrad", "fedyogi", "fedadam", "fedams", "feddyn", "fedacg",
+    }  # fmt: skip
     assert {name for name, rule in STRATEGIES.items() if post_processes_mean(rule)} == yes
     assert post_processes_mean(Steps)
     assert not any(map(post_processes_mean, (Inherits, Reads, FedNova)))
