@@ -128,6 +128,7 @@ def test_how_many_clients_there_are_is_not_found_out_before(configured, monkeypa
     """By default the data say it, here those that a server names by their path at the site."""
     keys = {"num-clients": "auto", "partition": "natural:ward", "dataset": str(tmp_path / "here.csv")}
     config = configured(model="linear", client="shared")
+    Site(config).ask("train")  # the model that is sent
     site = Site(config, keys, dp_required=True, state_dir=str(tmp_path))
     monkeypatch.setattr("fedbn_flower.config.data_request.load_dataset", lambda *_: 1 / 0)
     assert site.refusal(kind) == f"dp: 'none' {HERE} {AT_SITE}"
