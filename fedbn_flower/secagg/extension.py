@@ -97,10 +97,7 @@ class SecAgg(Extension):
     in_workers = True
 
     def __init__(
-        self,
-        run: RunInfo,
-        most_examples: Callable[[], int] = lambda: 0,
-        privacy: RunPrivacy | None = None,
+        self, run: RunInfo, most_examples: Callable[[], int], privacy: RunPrivacy | None = None
     ) -> None:
         super().__init__(run)
         self.mode = str(run.config["secagg"])
