@@ -1,13 +1,17 @@
 """The page *What a site can do to you*: what comes of each lie, with and without the options that help."""
 
+import json
+
 import numpy as np
 import pytest
-from flwr.app import MetricRecord
+from flwr.app import ConfigRecord, MetricRecord
 
+from fedbn_flower.core.ground.wire import DIGESTS_OF_NAMES
+from fedbn_flower.server.questions import check_names
 from strategies.expected import ExpectedMetrics, FurtherNames
 
 from ...docs.pages import DOCS
-from .hostile import BELIEVED, LIES, REFUSED, control, table, train
+from .hostile import BELIEVED, LIES, REFUSED, asking, control, sites, table, train
 from .hostile_rules import BY_RULE, by_rule
 from .hostile_rules import table as table_of_rules
 
@@ -33,6 +37,12 @@ def test_the_honest_are_believed():
     for phase, lies in LIES.items():
         happens = lies[-1][1]
         assert happens(lambda content: content) != REFUSED, phase
+
+
+@pytest.mark.parametrize(("said", "sent"), [({}, []), ({"classes": ["well", "ill"]}, [DIGESTS_OF_NAMES])])
+def test_where_classes_have_no_names_sites_are_sent_no_digests(said, sent):
+    grid = sites(lambda node: {"names": ConfigRecord({"names": json.dumps(said)})}, lambda content: content)
+    assert list(check_names(*asking(""), grid)) == sent
 
 
 def test_the_page_has_what_single_rules_read():

@@ -332,6 +332,15 @@ def test_an_average_precision_has_the_variance_of_a_share_of_the_rarer_patients(
     assert few.method == "Too few events for an interval (it takes 5 of each class)"
 
 
+@pytest.mark.parametrize("third", [4, 5])
+def test_an_auroc_of_three_classes_takes_five_cases_of_each(third):
+    target = np.repeat([0, 1, 2], [20, 20, third])
+    scores = np.random.default_rng(0).dirichlet([1, 1, 1], len(target)) + np.eye(3)[target]
+    frame = pd.DataFrame({f"score-{c}": scores[:, c] / 2 for c in range(3)}).assign(site=0, target=target)
+    found = intervals(frame, {"auroc": METRICS["auroc"]}, draws=50)["pooled"]["auroc"]
+    assert np.isnan(found.low) == (third < 5)
+
+
 REPETITIONS = 150
 
 
