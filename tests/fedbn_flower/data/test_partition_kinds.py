@@ -29,6 +29,29 @@ def test_silos_of_the_classes_that_occur(tmp_path, clients):
     assert parts.left_out(True) == ""
 
 
+def test_a_class_of_several_clients_is_divided_evenly(digits):
+    parts = partition_dataset(digits, "silos:0-1,1-2", 2, 0, 0.0)
+    shared = divided(digits.train.columns["y"], parts.train)[:, 1]
+    assert abs(shared[0] - shared[1]) <= 1 < shared.min()
+
+
+def test_a_client_is_tested_on_the_classes_it_trains_on_in_proportion(digits):
+    parts = partition_dataset(digits, "dirichlet:0.3", 5, 1, 0.0)
+    train, test = (
+        divided(digits.train.columns["y"], parts.train),
+        divided(digits.test.columns["y"], parts.test),
+    )
+    np.testing.assert_allclose(test, train / train.sum(0) * test.sum(0), atol=1.01)
+
+
+def test_shards_are_consecutive_in_the_rows_sorted_by_label(tmp_path):
+    """23 rows in six shards, sorted by label 0000 0000 0111 1111 1122 222, of which each client has one."""
+    data = made(tmp_path, train=[0, 1] * 9 + [2] * 5, test=[0])
+    parts = partition_dataset(data, "shards:1", 6, 0, 0.0)
+    shards = [[0, 0, 3], [0, 2, 2], [0, 4, 0], [1, 3, 0], [4, 0, 0], [4, 0, 0]]
+    assert sorted(divided(data.train.columns["y"], parts.train)[:, :3].tolist()) == shards
+
+
 def test_silos_that_leave_classes_out_say_so(tmp_path):
     data = made(tmp_path, train=[0, 0, 1, 2, 3, 3, 3], test=[0, 2, 3, 4])
     parts = partition_dataset(data, "silos:0,1-2", 2, 0, 0.0)
