@@ -9,6 +9,7 @@ from fedbn_flower import load_model
 from fedbn_flower.clients import load_entries
 from fedbn_flower.clients.problems.evaluation import evaluate_splits
 from fedbn_flower.core.errors import RunFailed
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.report.citations import citations
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
@@ -25,9 +26,9 @@ POWER = {
 OWN = """
 from fedbn_flower.strategies import Selection
 
-class First(Selection):
+class Largest(Selection):
     def choose(self, candidates, count, rng):
-        return range(count)
+        return candidates.sizes.argsort()[-count:]
 
 class Twice(Selection):
     def choose(self, candidates, count, rng):
@@ -98,8 +99,9 @@ def test_one_of_ones_own(configured, tmp_path):
         config = configured(**POWER | {"selection": f"{tmp_path / 'own.py'}:{name}"}, rounds=2)
         simulate(Federation(config), tmp_path / name, None)
 
-    run("First")
-    assert trained(tmp_path / "First") == {1: {0, 1}, 2: {0, 1}}
+    run("Largest")
+    largest = {*inputs_of(configured(**POWER)).partitions.train.sizes.argsort()[-2:].tolist()}
+    assert trained(tmp_path / "Largest") == {1: largest, 2: largest}
     with pytest.raises(RunFailed, match=r"Twice' chose \[0, 0\] in round 1; expected at most 2 different"):
         run("Twice")
     with pytest.raises(RunFailed, match=r"selection: .*Broken' raised AttributeError"):
