@@ -9,6 +9,7 @@ from fedbn_flower.records.summary import Summary
 from fedbn_flower.results import report
 from fedbn_flower.results.report.runs_by_seed import Sweep, common_metric
 from fedbn_flower.results.report.sweep_page import curves
+from fedbn_flower.results.summary import seeds_text
 from fedbn_flower.sweeps.grid_table import Comparison
 from fedbn_flower.sweeps.sweep import end_line
 
@@ -98,6 +99,11 @@ def test_the_terminal_says_once_what_all_runs_are(configured, tmp_path):
     add_run(grid, configured(strategy="fedadam"), summary(0.5, 0.5, []))
     assert "fedbn plain: accuracy in %" in shown(grid)
     assert shown(grid).count("fedyogi") == 2
+
+
+@pytest.mark.parametrize(("runs", "words"), [([2, 2], "2"), ([2, 1, 0], "1 to 2"), ([1, 1], "")])
+def test_the_number_of_seeds_is_as_it_is(runs, words):
+    assert seeds_text(runs) == words
 
 
 def test_a_sweep_in_which_nothing_has_ended_has_its_files(tmp_path, monkeypatch):
