@@ -134,6 +134,14 @@ def test_ids_are_words_as_they_stand(load, tmp_path):
     assert set(data.train.groups) == {"1", "2"}
 
 
+def test_every_client_has_a_fifth_of_its_own_rows_held_out(load, tmp_path):
+    """One of five, of which there are both classes at all of them."""
+    sites = [f"s{i}" for i in range(10) for _ in range(5)]
+    pd.DataFrame({"site": sites, "n": range(50), "y": [0, 1] * 25}).to_csv(tmp_path / "t.csv", index=False)
+    data = load(tmp_path / "t.csv", group_column="site")
+    assert sorted(data.test.groups) == sorted({*sites})
+
+
 def test_a_separator_in_quotes_separates_nothing_and_an_index_is_a_column(load, tmp_path):
     (tmp_path / "t.csv").write_text('"age, years";"len, cm";label\n1;2;0\n3;4;1\n5;6;0\n7;8;1\n9;1;0\n')
     assert [c["name"] for c in load(tmp_path / "t.csv").kind.facts["columns"]] == ["age, years", "len, cm"]
