@@ -216,8 +216,9 @@ def test_dittos_batch_norm_statistics_are_the_personal_models():
     start = client.get_parameters({})
     new = make_client(SiloBNClient).evaluate(start, PULLED)
     assert client.evaluate(start, PULLED) == new
-    client.fit(start, CONFIG)
+    update = client.fit(start, PULLED)
     client.memory.commit()
+    assert update.metrics["loss"] == client.evaluate(start, PULLED)[0]
     personal, local = (client.memory.read(group) for group in ("personal", "local"))
     assert personal.keys() == client.task.initial.keys()
     assert not np.array_equal(personal["2.running_mean"], local["2.running_mean"])
