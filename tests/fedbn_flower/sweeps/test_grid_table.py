@@ -214,6 +214,12 @@ def test_a_difference_of_a_loss_has_no_unit(configured, tmp_path):
     assert told(tmp_path) == {"fedavg": "yes", "fedadam": "no"}
 
 
+def test_which_metrics_are_to_be_high_is_what_the_runs_say(configured, tmp_path):
+    """Here none is, as an error that has another name than the loss."""
+    compared(configured, tmp_path, **{"higher-is-better": []})
+    assert told(tmp_path) == {"fedavg": "no", "fedadam": "no", "fedyogi": "yes"}
+
+
 def test_below_five_seeds_or_thirty_events_it_says_what_cannot_be_known(configured, tmp_path):
     grid = compared(configured, tmp_path, seeds=4)
     assert "*" not in (tmp_path / "grid.md").read_text()
