@@ -1,6 +1,7 @@
 """Methods over sites, sites left out and data sets: Demšar's example, SciPy, and what a sweep writes."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -81,6 +82,15 @@ def test_two_methods_have_wilcoxons_test(tmp_path):
     assert found.sentence == (
         "Marked *: a, which is best; b is worse, over 7 data sets (Wilcoxon's signed ranks, 5 %)."
     )
+
+
+def test_of_what_is_to_be_low_the_lowest_has_the_first_rank(tmp_path):
+    first = np.arange(7) / 10
+    rows = [
+        (row, [replace(run, summary=run.summary.model_copy(update={"higher_is_better": ()}))])
+        for row, (run,) in of_data_sets(tmp_path, {"a": first + 0.1, "b": first})
+    ]
+    assert ranking(rows, "accuracy").mean_ranks.tolist() == [2, 1]
 
 
 def test_of_a_few_data_sets_it_says_what_cannot_be_known(tmp_path):
