@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import nan
@@ -12,6 +13,7 @@ from fedbn_flower.clients.problems.metrics.scores import Auroc, SensitivityAt, e
 
 from ..data.events import RARE
 from ..records.cases import SCORE, SITE, TARGET, binary_cases
+from ..records.stored import DAMAGES
 from ..records.summary import Summary
 from .held_out import have_same_cases
 from .run_reader import Run
@@ -59,6 +61,25 @@ def _led(run: Run, cases: "DataFrame") -> Run:
     if run.main_metric == "accuracy" and not summary.left_out:
         update |= {"compared_by": AUROC, "higher_is_better": [*summary.higher_is_better, AUROC]}
     return replace(run, summary=summary.model_copy(update=update))
+
+
+def auroc_of_rare_event(run: Run) -> float | None:
+    """Return the AUROC of all cases by which `led_by_rare_event` has a run compared; None of other runs.
+
+    Tables of many runs ask for it: no cases are kept, none of a frequent event are read, and damaged ones
+    are as if there were none.
+    """
+    summary = run.summary
+    counts = summary.per_class.examples if summary.per_class else ()
+    if run.told or run.main_metric != "accuracy" or summary.left_out:
+        return None
+    if counts and (len(counts) != 2 or min(counts) >= RARE * sum(counts)):
+        return None
+    with suppress(*DAMAGES):
+        cases = binary_cases(run.folder)
+        if cases is not None and is_rare(cases) and not have_same_cases(run):
+            return figures(cases)[AUROC]
+    return None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from rich.table import Table
 from ..core.errors import RunFailed, not_allowed
 from ..core.logs import show_log
 from ..core.text import command, number_of
-from ..data.events import rare_event
+from ..job.checks.notices import rare_by_accuracy
 from ..records.metrics import shown
 from ..records.stored import CONFIG
 from ..records.summary import Summary
@@ -107,11 +107,7 @@ class _SearchRunner:
         federation = Federation(first)
         problem, self.decide_by = federation.problem, federation.decide_by
         self.by = problem.compared_by
-        rare = rare_event(federation.dataset) if self.by == "accuracy" else ""
-        self.doubt = rare and (
-            f"metrics: accuracy, by which trials are compared, says little of {rare}; "
-            "--metrics auroc compares them by AUROC"
-        )
+        self.doubt = rare_by_accuracy(federation.inputs, "trials are compared", "compares them")
         self.higher = self.by in problem.higher_is_better
         self.table = TrialTable(folder, [dimension.key for dimension in search.space])
         self.study = Study(search.space, first.seed, first.rounds, self.higher)

@@ -18,7 +18,7 @@ from ..core.ground.wire import LOSS
 from ..records.stored import CONFIG, damage_as_user_errors, json_object, rows_of
 from ..records.summary import SUMMARY_FILE
 from ..results.manifest import NOT_KEYS
-from ..results.rare_event import led_by_rare_event
+from ..results.rare_event import AUROC, auroc_of_rare_event
 from ..results.run_directory import LOCK
 from ..results.run_reader import EVERY_RUN, Run
 from .query import Query, number_in
@@ -61,6 +61,11 @@ class Entry:
         return int(self.run.config.get("rounds") or 0)
 
     @property
+    def has_ended(self) -> bool:
+        """Whether its rounds are done, or it has stopped by itself."""
+        return bool(self.run.summary.stopped) or self.rounds_done >= self.rounds
+
+    @property
     def state(self) -> str:
         """``running`` if a process of this machine holds the lock; ``failed``, ``ended`` or ``stopped``.
 
@@ -68,12 +73,11 @@ class Entry:
         """
         if self.is_locked:
             return "running"
-        has_ended = bool(self.run.summary.stopped) or self.rounds_done >= self.rounds
         rows, least = self.run.metrics, int(self.run.config.get("min-replies") or 1)
         learnt = any(int(row.get("replies") or least) >= least for row in rows)
-        if self.has_diverged or (rows and has_ended and not learnt):
+        if self.has_diverged or (rows and self.has_ended and not learnt):
             return "failed"
-        return "ended" if has_ended and self.run.summary.rounds else "stopped"
+        return "ended" if self.has_ended and self.run.summary.rounds else "stopped"
 
     @cached_property
     def has_diverged(self) -> bool:
@@ -95,24 +99,17 @@ class Entry:
         row, summary = self.run.metrics[-1] if self.run.metrics else {}, self.run.summary
         measured = {name: number_in(text) for name, text in row.items() if text and name != "round"}
         totals = {name: self.total(name) for name in (SECONDS, "failures") if name in row}
-        return measured | totals | (self._of_all() if summary.rounds == self.rounds_done else {})
+        of_event = {} if self._auroc is None else {POOLED + AUROC: self._auroc}
+        return measured | totals | dict(summary.main if summary.rounds == self.rounds_done else {}) | of_event
 
     @cached_property
     def main_metric(self) -> str:
         """The figure by which runs are compared. No AUROC of a rare event is known before a run has ended."""
-        own, pooled = self._led.main_metric, POOLED + self._led.main_metric
-        return pooled if self.figures.get(pooled) not in (None, self.figures.get(own)) else own
+        return self.run.main_metric if self._auroc is None else POOLED + AUROC
 
     @cached_property
-    def _led(self) -> Run:
-        return led_by_rare_event(self.run) if self.run.summary.rounds == self.rounds_done else self.run
-
-    def _of_all(self) -> dict[str, float | None]:
-        """What the summary is of, with the AUROC of all cases where runs are compared by it alone."""
-        led = self._led
-        auroc = (led.summary.pooled or {}).get(led.main_metric)
-        own = {} if led.main_metric == self.run.main_metric else {POOLED + led.main_metric: auroc}
-        return {**led.summary.main, **own}
+    def _auroc(self) -> float | None:
+        return auroc_of_rare_event(self.run) if self.has_ended else None
 
     def total(self, column: str) -> float:
         """Return the sum of a column over the rounds."""

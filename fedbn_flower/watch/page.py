@@ -12,7 +12,7 @@ from ..core.errors import UserError, not_allowed, unknown_name
 from ..core.text import number_of, visible
 from ..names import short
 from ..records.metrics import shown, spelt
-from ..results.report.runs_by_seed import SEED, Group, common_metric, legend, metrics_table
+from ..results.report.runs_by_seed import SEED, Group, common_metric, led_groups, legend, metrics_table
 from ..results.report.tables import Table
 from ..results.report.verdicts import Verdicts, verdicts
 from ..results.run_reader import Run
@@ -228,7 +228,7 @@ def _tested(entries: tuple[Entry, ...]) -> str:
     if len(cells) > MOST_LINES:
         kinds = f"{len(cells)} groups of runs that differ only in their seed"
         return f"<p>These are {kinds}; at most {MOST_LINES} are compared by tests. Tick some.</p>"
-    groups = [Group(dict(zip(names, cell, strict=True)), runs) for cell, runs in cells.items()]
+    groups = led_groups([Group(dict(zip(names, cell, strict=True)), runs) for cell, runs in cells.items()])
     metric, datasets = common_metric(groups), [entry.run.dataset for entry in entries]
     told = verdicts()(entries[0].run.folder.parent).compare(groups, metric, datasets)
     found = of_report(metrics_table(groups, metric, told=told), told.alike if told.known else ())

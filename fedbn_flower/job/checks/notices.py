@@ -92,16 +92,27 @@ def _warn_about_clients_data(inputs: RunInputs) -> Iterator[str]:
         )
 
 
+def rare_by_accuracy(inputs: RunInputs, what: str, does: str) -> str:
+    """Return a line where the accuracy of a rare event decides what AUROC ``does`` better; else nothing.
+
+    Under privacy nothing is said of the data.
+    """
+    by_accuracy = inputs.config.dp == "none" and inputs.dataset.problem.compared_by == "accuracy"
+    if not (by_accuracy and (rare := rare_event(inputs.dataset))):
+        return ""
+    return f"metrics: accuracy, by which {what}, says little of {rare}; --metrics auroc {does} by AUROC"
+
+
 def _warn_about_rare_event(inputs: RunInputs) -> Iterator[str]:
-    """Yield a warning of each decision that goes by the accuracy of a rare event."""
-    config, by = inputs.config, inputs.dataset.problem.compared_by
-    rare = rare_event(inputs.dataset) if config.dp == "none" else ""
-    if rare and config.keeps_best and by == "accuracy":
-        yield (
-            f"metrics: accuracy, by which the best round is chosen, says little of {rare}; "
-            "--metrics auroc chooses it by AUROC"
-        )
-    if rare and config.target.startswith("accuracy="):
+    if inputs.config.keeps_best:
+        yield rare_by_accuracy(inputs, "the best round is chosen", "chooses it")
+    target = inputs.config.target_value
+    if (
+        target
+        and target[0] == "accuracy"
+        and inputs.config.dp == "none"
+        and (rare := rare_event(inputs.dataset))
+    ):
         yield f"target: accuracy says little of {rare}; with --metrics auroc a target can be auroc=0.8"
 
 

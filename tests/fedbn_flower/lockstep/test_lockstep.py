@@ -83,6 +83,12 @@ def check(make, config=MappingProxyType({}), atol=1e-5):
     assert_same(*(rounds(make(), config, lockstep) for lockstep in (True, False)), atol)
 
 
+def test_who_goes_in_lockstep():
+    assert {*ELEMENTWISE} == {
+        "plain", "fedprox", "feddyn", "scaffold", "scaffold-momentum", "feddc", "fedadmm", "fedcm", "fedacg",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("objective", "client"), diagonal_quick(ELEMENTWISE, ["shared", "silobn", "fedbn", "fedper"])
 )

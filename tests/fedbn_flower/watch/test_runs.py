@@ -1,5 +1,6 @@
 """The table of runs, and what chooses among them."""
 
+import json
 import shutil
 
 import numpy as np
@@ -10,6 +11,7 @@ from fedbn_flower.cli import main
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.watch.index import Index
 from fedbn_flower.watch.query import Query
+from fedbn_flower.watch.run_page import facts
 from tests.fedbn_flower.results.written_cases import write_cases
 
 from .folders import add_round, append, write_run, write_summary
@@ -161,16 +163,48 @@ def test_a_damaged_run_is_a_line_and_others_are_shown(runs, capsys):
     assert "fedavg-1" in second
 
 
-def test_runs_of_a_rare_event_are_compared_by_the_auroc_of_all_cases(runs, capsys):
-    """Of two events in twelve one is above all others, one above all but one: 19 of 20 pairs. No metric of
-    a round says so."""
+@pytest.fixture
+def rare(tmp_path):
+    """A run of two events in twelve cases, one above all others, one above all but one: 19 of 20 pairs."""
     event = np.array([0.7, 0.2, 0.5, *[0.1] * 9])
     targets = np.array([1, 1, *[0] * 10])
     of_site = {"rows": np.arange(12), "scores": np.stack([1 - event, event], 1), "targets": targets}
-    write_cases(runs / "rare", {"lyon": of_site}, strategy="rare")
+    return write_cases(tmp_path / "rare", {"lyon": of_site}, strategy="rare")
+
+
+def figures_of(folder):
+    index = Index(folder)
+    index.refresh()
+    (entry,) = index.entries.values()
+    return entry.main_metric, entry.figures[entry.main_metric], facts(entry)
+
+
+def test_a_run_of_a_rare_event_is_compared_by_the_auroc_of_all_cases(runs, rare, capsys):
+    """No metric of a round says so."""
     assert main(["runs", str(runs), "--where", "strategy=rare"]) == 0
     header, _, row = (line.split() for line in capsys.readouterr().out.splitlines()[1:4])
     assert "accuracy" not in header
     assert dict(zip(header, row, strict=True))["pooled-auroc"] == "0.95"
     assert main(["runs", str(runs), "--sort", "pooled-auroc"]) == 0
     assert capsys.readouterr().out.splitlines()[3].startswith("  rare")
+    metric, value, said = figures_of(rare)
+    assert (metric, value) == ("pooled-auroc", pytest.approx(0.95))
+    assert "pooled-auroc" in said
+
+
+@pytest.mark.parametrize("how", ["goes on", "damaged", "frequent", "left out"])
+def test_another_is_compared_by_what_its_rounds_have(rare, how):
+    """One that goes on has the cases of an earlier end."""
+    keys, summary = (json.loads((rare / f"{name}.json").read_text()) for name in ("config", "summary"))
+    if how == "goes on":
+        keys["rounds"] += 1
+    elif how == "damaged":
+        (rare / "predictions.parquet").write_bytes(b"PAR1")
+    elif how == "frequent":
+        summary["per-class"] = {"examples": [8, 4]}
+    else:
+        left_out = {"mean": {"accuracy": 0.5}, "clients": {"1": {"accuracy": 0.5}}}
+        summary |= {"new-clients": left_out, "new-clients-as-received": left_out}
+    (rare / "config.json").write_text(json.dumps(keys))
+    (rare / "summary.json").write_text(json.dumps(summary))
+    assert figures_of(rare)[0] != "pooled-auroc"
