@@ -46,12 +46,11 @@ def inspect(arguments: Sequence[str]) -> int:
         inputs = inputs_of(config)
         if not inputs.dataset.has_examples:
             raise not_allowed("dataset", config.dataset, "one with examples: SuperNodes keep their data")
-        if options.to is None:
-            folder = default_run_folder()
-        else:
-            prepare_run_folder(folder := options.to, "to")
+        if options.to:
+            prepare_run_folder(options.to, "to")
         found = Inspection(inputs)
         text = inspect_page(found)
+    folder = options.to or default_run_folder()
     with os_errors_as_user_errors("to", f"write to {str(folder)!r}"):
         write_atomically(folder / PAGE, text)
     for line in found.warnings:

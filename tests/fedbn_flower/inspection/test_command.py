@@ -149,7 +149,9 @@ def test_of_many_clients_the_first_are_listed(configured):
     ],
 )
 def test_a_mistake_is_one_line(words, message, tmp_path, cache_dir, monkeypatch, capsys):
+    """Before the page is made."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedbn_flower.inspection.command.Inspection", lambda inputs: 1 / 0)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").touch()
     given = ["--cache-dir", str(cache_dir), *words.format(full=tmp_path / "full").split()]
