@@ -10,7 +10,7 @@ import argparse
 from pathlib import Path
 
 from fedbn_flower import Result, simulate
-from fedbn_flower.data.readers.text import parse_speeches
+from fedbn_flower.files.text import parse_speeches
 
 MODELS = Path(__file__).resolve().parents[1] / "examples" / "lora.py"
 SHOWN = (1, 2, 5, 10)

@@ -80,6 +80,10 @@ ANNEXES: dict[str, Annex] = {
         },
     ),
     "estimate": Annex("estimates of how long runs take", {"estimates": {"dry-run": "runs:describe_runs"}}),
+    "files": Annex(
+        "readers of files and hub data sets",
+        {"sources": {"files": "opening:open_named"}, "usual": {"files": "usual:usual_of_files"}},
+    ),
     "inspection": Annex(
         "doubts about data and pages on them",
         {

@@ -27,11 +27,14 @@ VALUES = {
 LINES = {
     "clinic": [["--dataset", "nifti"], ["--dataset", "dicom"]],
     "estimate": [["--dry-run"]],
+    "files": [["--dataset", "nifti"], ["--dataset", "some.csv"], ["--dataset", "text:play.txt"]],
     "libraries": [[*SMALL, "--model", "torchvision:resnet18"]],
     "search": [["--search", "client-lr=0.01,0.1"]],
     "study": [["export", "run", "--to", "methods"]],
 }
 """What else asks for one, but its commands, where there is a run."""
+BEHIND = {"clinic": "files"}
+"""An annex of whose lines another would be asked first."""
 FILES = ("nifti/a/1.nii.gz", "dicom/a/1.dcm")
 CORE = (
     "tests/strategies/messages",
@@ -159,7 +162,7 @@ def check_are_named(commands, folder, names, works=()):
         assert RUN_KEYS.keys() >= {*annex.keys}
         asked = [[word] for word in annex.brings.get("commands", ())]
         asked += [[*SMALL, f"--{key}", VALUES[key]] for key in annex.keys]
-        asked += LINES.get(name, ()) if works else ()
+        asked += LINES.get(name, ()) if BEHIND.get(name) not in names else ()
         lines += asked
         lacks += [name] * len(asked)
         words += annex.brings.get("public", ())

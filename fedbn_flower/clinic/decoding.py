@@ -11,10 +11,9 @@ from fedbn_flower.clients.problems.segmentation import VOID
 
 from ..core.errors import UserError
 from ..data.float32 import as_bytes
-from ..data.images.mask_files import other_size
 from ..data.images.sampling import AUTO, Grid, Sampling
 from ..data.notes import Note
-from ..data.scans import is_nifti
+from ..data.scans import is_nifti, other_size
 from .resampling import PERCENTILES, Resampling
 from .scan import Scan, errors_named
 

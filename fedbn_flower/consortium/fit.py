@@ -15,7 +15,7 @@ from ..config.run_config import EMBEDDED, RunConfig
 from ..core.errors import UserError, not_allowed
 from ..core.files import path_of
 from ..core.partition_id import NODE_KEYS, name_of_data
-from ..data.readers.tables.column_text import split_words
+from ..data.column_text import split_words
 from ..models import InputSpec
 from ..privacy.accounts import Release, composed_epsilon
 from ..privacy.floors import Floors, Refused

@@ -15,10 +15,10 @@ from fedbn_flower.clients.problems.metrics.base import CLASSES, LABELS
 
 from ..core.errors import not_allowed
 from ..core.text import listed, quoted, visible
+from .column_text import split_words
 from .dataset import Dataset, Event
 from .labels import same_word
 from .notes import Note
-from .readers.tables.column_text import split_words
 
 KEY, AUTO = "event", "auto"
 ELSEWHERE = "the event"

@@ -4,7 +4,7 @@ from .dataset import Kind
 from .images.kind import Images
 from .numeric import Numeric, Table
 from .readers.made import Quadratic
-from .readers.text import Text
+from .text import Text
 
 KINDS: dict[str, type[Kind]] = {
     "images": Images,

@@ -1,5 +1,6 @@
 """Convert labels to class numbers."""
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,8 @@ from .notes import Note
 
 Labels = NDArray[np.int64]
 CLASS_NAMES = "classes.txt"
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+"""A number, as a cell of a table has it."""
 MAX_CLASSES = 100
 """Distinct texts, or whole numbers without a type that says what they are, that are read as classes."""
 

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import not_allowed, unknown_name
+from .column_text import Feature, numeric, split_words
 from .images.moments import Moments, Scale
 from .numeric import FeatureMoments
-from .readers.tables.column_text import Feature, numeric, split_words
 
 SiteMoments = Moments | FeatureMoments
 

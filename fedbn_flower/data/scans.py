@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import annexes
+from ..core.errors import UserError
 from .images.sampling import Grid, Sampling
 from .notes import Note
 
@@ -128,3 +129,9 @@ def patients_of(paths: Sequence[Path]) -> NDArray[np.str_] | None:
 
 def _reader(name: str, path: Path) -> Any:
     return annexes.load("readers", name, f"dataset: {path}")
+
+
+def other_size(name: str, shape: tuple[int, ...], of_image: tuple[int, ...]) -> UserError:
+    """Return the error for a mask of another size than its image."""
+    found, expected = ("x".join(map(str, sizes)) for sizes in (shape, of_image))
+    return UserError(f"dataset: the mask {name} has {found}, its image {expected} pixels; expected the same")

@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..config.named_algorithms import NOT_GIVEN
 from ..core.text import listed, quoted
 from ..data.dataset import Dataset, Rows
 from ..data.float32 import MOST_WHOLE, with_rest
+from ..data.labels import NUMBER
 from ..data.numeric import LEAST_LEVEL, LEVELS, PICTURES, Numeric, Table
 from ..data.partition.shares import Shares
-from ..data.readers.tables.missing import AUTO
-from ..data.readers.tables.words import NUMBER
 from ..data.statistics import columns_of
 
 Numbers = NDArray[np.float64]
@@ -80,7 +80,7 @@ class Column(NamedTuple):
 
 
 def warn_about_columns(
-    dataset: Dataset, shares: Shares | None = None, missing_values: str = AUTO
+    dataset: Dataset, shares: Shares | None = None, missing_values: str = NOT_GIVEN
 ) -> Iterator[str]:
     """Yield warnings of a table's columns on the training rows, at most one of each kind.
 
@@ -134,7 +134,7 @@ def warn_about_columns(
             f"clients and another at each other, as a client's name has; name the columns to use without "
             f"{_it(owners)}"
         )
-    if missing_values == AUTO and (stand_ins := list(_stand_ins(dataset, kind))):
+    if missing_values == NOT_GIVEN and (stand_ins := list(_stand_ins(dataset, kind))):
         shown = listed([f"{name!r} ({value}, {n} times)" for name, value, n in stand_ins], MAX_SHOWN)
         words = ",".join(dict.fromkeys(value for _, value, _ in stand_ins))
         yield (

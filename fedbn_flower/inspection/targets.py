@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from ..core.text import listed
 from ..data.dataset import Dataset
-from ..data.labels import same_word
+from ..data.labels import NUMBER, same_word
 from ..data.numeric import Table, are_labels
-from ..data.readers.tables.words import NUMBER
 
 LEAST = 10
 """Examples of each other class, beside which a single one is odd; and rows, below which none is."""

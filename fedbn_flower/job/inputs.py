@@ -25,6 +25,7 @@ from ..core.ground.columns import TEST, VALIDATION
 from ..core.process_cache import process_cache
 from ..core.text import listed, visible
 from ..data import Dataset, Partitions, partition_dataset
+from ..data.column_text import Feature
 from ..data.dataset import Kind
 from ..data.events import events_of
 from ..data.images.moments import Scale
@@ -33,7 +34,6 @@ from ..data.images.sampling import Sampling
 from ..data.kinds import KINDS
 from ..data.notes import Note, TestedOn
 from ..data.partition.partition import Splits
-from ..data.readers.tables.column_text import Feature
 from ..data.scales import SiteMoments, median_scale, public_scale, received
 from ..data.splits.groups import grouped_by
 from ..data.splits.subgroups import attributes_of

@@ -51,3 +51,8 @@ def channels_first(images: NDArray, where: str, pixels: tuple[int, ...] = ()) ->
     return np.moveaxis(images, -1, 1), [
         Note("inputs", f"the last axis of {found}, is taken for the channels")
     ]
+
+
+def to_three_channels(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Repeat the channel of grey images three times; (N, channels, height, width)."""
+    return images if images.shape[1] == 3 else np.repeat(images, 3, axis=1)

@@ -15,7 +15,7 @@ from ...core.errors import not_allowed
 from ...core.free_memory import check_fits
 from ..dataset import Dataset, Decoded
 from ..notes import Note
-from .decoding import to_three_channels
+from .channels import to_three_channels
 from .kind import Images
 from .shift_spec import MIXED, PLAIN, SHIFTS, column_of, domains, masks_of
 

@@ -62,7 +62,7 @@ def outcome(monkeypatch, tmp_path, cache_dir):
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(api, "_run", validated)
-    monkeypatch.setattr("fedbn_flower.data.sources.load_splits", no_hub)
+    monkeypatch.setattr("fedbn_flower.files.opening.load_splits", no_hub)
 
     def found(**keys):
         try:

@@ -1,12 +1,9 @@
 """Exports as scanners write them: one volume of a patient, and no patient on both sides of a split."""
 
-import re
-
 import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.data.readers.picture_names import of_patients
 from fedbn_flower.job.group_sides import of_groups, sides_of
 from fedbn_flower.job.inputs import inputs_of
 from tests.quick import diagonal_quick
@@ -136,29 +133,3 @@ def test_a_table_keeps_them_together_too_and_a_key_decides_otherwise(load, tmp_p
     assert not {*found.train.units} & {*found.test.units}
     stated = load(tmp_path, unit_column="ward", unit_key="dp-unit")
     assert len({*stated.train.units}) == 3
-
-
-@pytest.mark.parametrize(
-    ("form", "pattern"),
-    [
-        ("p{i:03}_{k}.png", r"([^/]*\d[^/]*)[_-][^_/-]+$"),
-        ("sub-{i:02}_run-{k}.png", r"([^/]*\d[^/]*)[_-][^_/-]+$"),
-        ("x/{i:04}-{k}.jpg", r"([^/]*\d[^/]*)[_-][^_/-]+$"),
-        ("patient_{i}/{k}.png", "([^/]+)/[^/]+$"),
-        ("x/S{i}/{k}.png", "([^/]+)/[^/]+$"),
-    ],
-)
-def test_pictures_that_are_called_as_those_of_patients_are_doubted(form, pattern):
-    names = [form.format(i=i, k=k) for i in range(9) for k in range(3)]
-    (note,) = of_patients(names)
-    assert note.text.startswith("leaks? 27 pictures seem to be of 9 people (")
-    assert f"group-column 'name={pattern}'" in note.text
-    groups = [re.search(pattern, name)[1] for name in names]
-    assert [groups.count(one) for one in {*groups}] == [3] * 9
-
-
-@pytest.mark.parametrize(
-    "form", ["{n}.png", "img_{n:04}.png", "ISIC_{n:07}.jpg", "2021-03-{n:02}.png", "cat/{n}.png"]
-)
-def test_pictures_with_a_number_each_are_not(form):
-    assert not of_patients([form.format(n=n) for n in range(40)])

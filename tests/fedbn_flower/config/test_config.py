@@ -10,6 +10,7 @@ from strategies import STRATEGIES, FedDyn, FedNova, Scaffold
 
 
 def test_the_contracts_command_line_is_understood():
+    pytest.importorskip("fedbn_flower.files")
     command = (
         "--strategy fedyogi --client fedbn --dataset ../shared/data/mnist --partition silos:0-4,5-9 "
         "--model mlp-bn --num-clients 2 --rounds 10 --local-epochs 2 --batch-size 128 --client-lr 0.001 "

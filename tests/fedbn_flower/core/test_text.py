@@ -20,6 +20,7 @@ def test_what_is_not_seen_is_spelt_out():
 
 def test_names_of_classes_and_sites_are_text_in_the_log_and_the_files(configured, tmp_path, capfd):
     """Two sites of two classes, one of each with a screen's end in its name."""
+    pytest.importorskip("fedbn_flower.files")
     rng = np.random.default_rng(0)
     for site in ("north", "so\x1b[2Juth"):
         for label in ("benign", "malig\x1b]0;owned\x07nant"):

@@ -43,7 +43,7 @@ def test_the_home_of_nobody_is_no_dataset(load, name):
 def test_a_path_that_is_missing_is_reported_without_asking_a_hub(load, tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
-    monkeypatch.setattr("fedbn_flower.data.sources.load_splits", lambda *_: pytest.fail("asked a hub"))
+    monkeypatch.setattr("fedbn_flower.files.opening.load_splits", lambda *_: pytest.fail("asked a hub"))
     as_text = " (for a text write 'text:play.txt')" if name == "play.txt" else ""
     with pytest.raises(UserError) as caught:
         load(name)
@@ -57,7 +57,7 @@ def test_other_names_are_a_hubs(load, tmp_path, monkeypatch, name):
     def asked(*names):
         raise UserError(f"asked for {names}")
 
-    monkeypatch.setattr("fedbn_flower.data.sources.load_splits", asked)
+    monkeypatch.setattr("fedbn_flower.files.opening.load_splits", asked)
     with pytest.raises(UserError, match="asked for"):
         load(name)
 
@@ -74,7 +74,7 @@ def test_a_misspelt_name_of_ours_is_suggested(load, monkeypatch, name, end):
     def unreachable(*names):
         raise UserError("dataset: cannot be reached")
 
-    monkeypatch.setattr("fedbn_flower.data.sources.load_splits", unreachable)
+    monkeypatch.setattr("fedbn_flower.files.opening.load_splits", unreachable)
     with pytest.raises(UserError) as caught:
         load(name)
     assert str(caught.value) == f"dataset: {end}"
@@ -99,7 +99,7 @@ def test_a_local_folder_is_decoded_exactly_and_only_once(load, tmp_path, monkeyp
     assert isinstance(data.train.columns["x"].base, np.memmap)
     assert not data.train.columns["x"].flags.writeable
 
-    monkeypatch.setattr("fedbn_flower.data.sources.load_splits", lambda *_: pytest.fail("loaded again"))
+    monkeypatch.setattr("fedbn_flower.files.opening.load_splits", lambda *_: pytest.fail("loaded again"))
     np.testing.assert_array_equal(load(name).train.columns["x"], data.train.columns["x"])
 
 

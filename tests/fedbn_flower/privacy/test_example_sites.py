@@ -8,7 +8,7 @@ import torch
 
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.core.partition_id import name_of_data
-from fedbn_flower.data.readers.tables.column_text import Feature
+from fedbn_flower.data.column_text import Feature
 from fedbn_flower.data.scales import public_scale
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.privacy import accounts

@@ -11,8 +11,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+pytest.importorskip("fedbn_flower.files")
+
 from fedbn_flower.data.dataset import Request
-from fedbn_flower.data.readers.tables.table_file import open_table
+from fedbn_flower.files.tables.table_file import open_table
 from tests.quick import some_quick
 
 RNG = np.random.default_rng(0)
