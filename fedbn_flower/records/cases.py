@@ -27,6 +27,7 @@ from fedbn_flower.strategies.messages.npy import viewed
 
 from ..core.free_memory import regular
 from ..core.ground.columns import RECALIBRATED, TEST, HeldOut
+from ..core.process_cache import process_cache
 from .array_file import array_file
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 PREDICTIONS_FILE = "predictions.parquet"
+LARGEST_KEPT = 1 << 21
+"""Bytes of a file whose table stays in memory for whatever asks for it next."""
 SITE, ID, GROUP, TARGET, SCORE, SEED = "site", "id", "group", "target", "score", "seed"
 FOLD = HeldOut.FOLDS.column
 NEW, SPLIT, SOURCE, PREDICTED = HeldOut.CLIENTS.column, "split", "source", "predicted"
@@ -241,9 +244,23 @@ def written_predictions(folder: Path, only_if: str = SITE) -> DataFrame | None:
     """Return the same table as it is written, with the names of classes."""
     if only_if not in written_columns(folder):
         return None
+    path = folder / PREDICTIONS_FILE
+    found = path.stat()
+    if found.st_size > LARGEST_KEPT:
+        return _read(path)
+    return _kept(path, found.st_mtime_ns, found.st_size, found.st_ino).copy()
+
+
+@process_cache(maxsize=32)
+def _kept(path: Path, *state: int) -> DataFrame:
+    """Return a table, which is read again when the file's state is another: tables of a sweep often ask."""
+    return _read(path)
+
+
+def _read(path: Path) -> DataFrame:
     import pandas as pd
 
-    return pd.read_parquet(folder / PREDICTIONS_FILE)
+    return pd.read_parquet(path)
 
 
 def written_columns(folder: Path) -> list[str]:

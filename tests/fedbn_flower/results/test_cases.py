@@ -16,7 +16,14 @@ from sklearn.metrics import accuracy_score, roc_auc_score
 from fedbn_flower import Result, UserError
 from fedbn_flower.job.cases import keeps_cases
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.records.cases import CaseColumns, cases_used, predictions_file
+from fedbn_flower.records.cases import (
+    LARGEST_KEPT,
+    CaseColumns,
+    binary_cases,
+    cases_used,
+    predictions_file,
+    written_predictions,
+)
 from fedbn_flower.results.held_out import held_out_by_site
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.grid import partition_of
@@ -29,6 +36,7 @@ from tests.quick import diagonal_quick
 
 from .html_page import page
 from .test_supernodes import SuperNodes, run_app
+from .written_cases import drawn, write_cases
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 4)).astype(np.float32)
@@ -351,3 +359,24 @@ def test_groups_are_those_of_the_rows():
     assert table.group.tolist() == ["9", "5"]
     assert table.score.tolist() == [0.0, 1.0]
     assert table.seed.tolist() == [7, 7]
+
+
+@pytest.mark.parametrize(("largest", "reads"), [(LARGEST_KEPT, 2), (0, 5)])
+def test_a_file_is_read_once_however_often_tables_ask_and_again_when_it_has_changed(
+    tmp_path, monkeypatch, largest, reads
+):
+    """What one of those who ask does with its table changes no other's; a large file is not kept."""
+    files, read_parquet = [], pd.read_parquet
+    monkeypatch.setattr("fedbn_flower.records.cases.LARGEST_KEPT", largest)
+    monkeypatch.setattr(pd, "read_parquet", lambda path: files.append(path) or read_parquet(path))
+    folder = write_cases(tmp_path / "run", drawn({"fedavg": 1.0})["fedavg"])
+    found = written_predictions(folder)
+    found["score"] = 0.0
+    for _ in range(3):
+        table = binary_cases(folder)
+        assert len(table) == len(found)
+        assert table["score"].min() > 0
+    other = write_cases(tmp_path / "other", drawn({"fedavg": 1.0}, cases=20)["fedavg"])
+    (other / "predictions.parquet").replace(folder / "predictions.parquet")
+    assert len(binary_cases(folder)) == 20
+    assert len(files) == reads
