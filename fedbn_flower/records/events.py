@@ -65,6 +65,8 @@ class RunInfo:
         The metrics of which higher values are better; of the others lower ones are.
     learnt : tuple[Note, ...]
         What the run learns, from what, and from whom.
+    by_rare_accuracy : bool
+        Whether ``compared_by`` is the accuracy of a rare event, which then leads nothing that is shown.
     """
 
     config: Mapping[str, UserConfigValue]
@@ -78,6 +80,7 @@ class RunInfo:
     compared_by: str
     higher_is_better: frozenset[str]
     learnt: tuple[Note, ...] = ()
+    by_rare_accuracy: bool = False
 
 
 def prefix_of(splits: str) -> str:

@@ -26,7 +26,7 @@ from ..records.events import Observer, RoundResult, RunInfo
 from ..records.metrics import shown
 from ..records.stored import rows_of
 from ..records.summary import OfClient, Summary, tested_on
-from .rare_event import main_first
+from .rare_event import leading_by_round, main_first
 from .report import NAME as REPORT
 from .report.tables import Table as Report
 from .run_reader import Run
@@ -117,9 +117,9 @@ class Best:
     """The main metric of a run's rounds, and the best of them so far, in words."""
 
     def __init__(self, info: RunInfo) -> None:
-        self._metric = info.compared_by
-        self._better = max if info.compared_by in info.higher_is_better else min
-        self._columns = [prefix + info.compared_by for prefix in (POOLED, "", GLOBAL)]
+        self._metric = _leading(info)
+        self._better = max if self._metric in info.higher_is_better else min
+        self._columns = [prefix + self._metric for prefix in (POOLED, "", GLOBAL)]
         self._values: list[float] = []
         for row in rows_of(info.folder / "metrics.csv") if info.folder else ():
             if int(row["round"]) < info.first_round:
@@ -222,7 +222,7 @@ class NotebookBar(ProgressBar):
         if self._info.folder and began >= self._idle_until:
             from .plotting.report_plots import metric_curve
 
-            figure = metric_curve(Run.read(self._info.folder), self._info.compared_by)
+            figure = metric_curve(Run.read(self._info.folder), _leading(self._info))
             self._curve = figure.as_svg(f"live-{id(self)}")
             self._shown.update(self)
             self._idle_until = time.monotonic() + 9 * (time.monotonic() - began)
@@ -242,7 +242,7 @@ class RoundLines(Observer):
         self._main = ""
 
     def on_start(self, info: RunInfo) -> None:
-        self._main = info.compared_by
+        self._main = _leading(info)
 
     def on_round(self, result: RoundResult) -> None:
         rounds = f"{self._name}: round {result.server_round}/{self._config.rounds}"
@@ -262,6 +262,10 @@ def _metrics_text(result: RoundResult, main: str) -> str:
         f"{column} {shown(name, values[column], 3)}" for column, name in found.items() if column in values
     ]
     return "  ".join(filter(None, [*parts, _failures(result)]))
+
+
+def _leading(info: RunInfo) -> str:
+    return leading_by_round(info.compared_by, info.by_rare_accuracy, info.metrics)
 
 
 def _failures(result: RoundResult) -> str:

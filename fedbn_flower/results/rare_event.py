@@ -1,27 +1,33 @@
 """What leads the tables of a rare event, whose accuracy says little: AUROC, sensitivity, calibration."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import nan
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from fedbn_flower.clients import Predicted
 from fedbn_flower.clients.problems.metrics.scores import Auroc, SensitivityAt, exact_curve
 
+from ..core.files import no_formula
+from ..core.ground.columns import GLOBAL, POOLED
+from ..core.ground.wire import LOSS
+from ..core.process_cache import process_cache
 from ..data.events import RARE
 from ..records.cases import SCORE, SITE, TARGET, binary_cases
-from ..records.stored import DAMAGES
+from ..records.stored import rows_of
 from ..records.summary import Summary
 from .held_out import have_same_cases
-from .run_reader import Run
+from .run_reader import PARTITIONS, Run
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
 SPECIFICITY = "0.9"
+Data = tuple[object, ...]
+"""What runs have in common that learn the same from the same data."""
 LEADING = AUROC, SENSITIVITY, CALIBRATION = "auroc", f"sensitivity-at:{SPECIFICITY}", "expected-over-observed"
 
 
@@ -63,23 +69,42 @@ def _led(run: Run, cases: "DataFrame") -> Run:
     return replace(run, summary=summary.model_copy(update=update))
 
 
-def auroc_of_rare_event(run: Run) -> float | None:
-    """Return the AUROC of all cases by which `led_by_rare_event` has a run compared; None of other runs.
+def data_of(run: Run) -> Data:
+    """Return the data that a run learns from, and what of them."""
+    return tuple(run.config.get(key) for key in ("dataset", "label-column"))
 
-    Tables of many runs ask for it: no cases are kept, none of a frequent event are read, and damaged ones
-    are as if there were none.
+
+def has_rare_class(counts: Sequence[int]) -> bool:
+    """Whether one of two classes is rare, as far as their counts say; without any, one may be."""
+    return not counts or (len(counts) == 2 and min(counts) < RARE * sum(counts))
+
+
+def leading_by_round(metric: str, is_rare: bool, columns: Collection[str]) -> str:
+    """Return the column that leads what is shown by round.
+
+    It is that of the metric by which the run is compared, itself where there is none; but in place of the
+    accuracy of a rare event AUROC, or the loss where no round has it.
     """
-    summary = run.summary
-    counts = summary.per_class.examples if summary.per_class else ()
-    if run.told or run.main_metric != "accuracy" or summary.left_out:
-        return None
-    if counts and (len(counts) != 2 or min(counts) >= RARE * sum(counts)):
-        return None
-    with suppress(*DAMAGES):
-        cases = binary_cases(run.folder)
-        if cases is not None and is_rare(cases) and not have_same_cases(run):
-            return figures(cases)[AUROC]
-    return None
+    names = (AUROC, LOSS) if is_rare and metric == "accuracy" else (metric,)
+    found = (prefix + name for name in names for prefix in (POOLED, "", GLOBAL))
+    return next((name for name in found if name in columns), metric)
+
+
+def is_rare_in_training(run: Run) -> bool:
+    """Whether an event is rare among the training examples: what is known before a run has ended."""
+    path, events = run.folder / PARTITIONS, run.config.get("events") or []
+    if len(events) != 1 or not path.exists():
+        return False
+    counts = _by_class(path, path.stat().st_mtime_ns)
+    return 0 < counts[str(no_formula(str(events[0])))] < RARE * counts.total()
+
+
+@process_cache(maxsize=64)
+def _by_class(path: Path, changed: int) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for row in rows_of(path):
+        counts[row["class"]] += int(row["examples"])
+    return counts
 
 
 @dataclass(frozen=True)
@@ -110,9 +135,8 @@ class Candidate:
         return cls(run, share_of_events(cases), "a site is left out" if run.summary.left_out else same)
 
     @property
-    def data(self) -> tuple[object, ...]:
-        """What runs have in common that learn the same from the same data."""
-        return tuple(self.run.config.get(key) for key in ("dataset", "label-column"))
+    def data(self) -> Data:
+        return data_of(self.run)
 
     @property
     def stays_with_accuracy(self) -> bool:
@@ -128,8 +152,13 @@ class Candidate:
 
 def led_together(candidates: Sequence[Candidate]) -> list[Run]:
     """Return runs that are compared; of those of the same data all are led by a rare event, or none is."""
-    data = {found[0].data for found in _rare(candidates) if not any(one.stays_with_accuracy for one in found)}
+    data = led_data(candidates)
     return [one.led if one.data in data else one.run for one in candidates]
+
+
+def led_data(candidates: Iterable[Candidate]) -> set[Data]:
+    """Return the data of those runs that are led by a rare event."""
+    return {found[0].data for found in _rare(candidates) if not any(one.stays_with_accuracy for one in found)}
 
 
 def why_by_accuracy(runs: Iterable[Run]) -> str:
@@ -151,7 +180,7 @@ def why_by_accuracy(runs: Iterable[Run]) -> str:
 
 def _rare(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
     """Return the runs that have ended, by their data, if the event is rare in one of them."""
-    by_data: dict[tuple[object, ...], list[Candidate]] = defaultdict(list)
+    by_data: dict[Data, list[Candidate]] = defaultdict(list)
     for one in candidates:
         if one.run.summary.rounds:
             by_data[one.data].append(one)

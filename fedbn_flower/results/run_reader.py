@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 Points = dict[int, float]
 """Value by round."""
 SIMULATED, REAL, MEGABYTES = "simulated seconds", "seconds", "MB sent and received"
+PARTITIONS = "partitions.csv"
+"""The training examples of each client, by class."""
 COSTS = (SIMULATED, REAL, MEGABYTES)
 """What a figure may have on its axis in place of the round."""
 EVERY_RUN = (RUN, APP)
@@ -195,15 +197,16 @@ class Run:
         compressed = any(self.config.get(key, "none") != "none" for key in ("compress", "compress-down"))
         return [cost for cost in COSTS if self.costs(cost) and (cost != MEGABYTES or compressed)]
 
-    def client_points(self) -> dict[int, Points]:
-        """Return the main metric of each participating client, by partition and round."""
+    def client_points(self, metric: str = "") -> dict[int, Points]:
+        """Return a metric, by default the main one, of each participating client, by partition and round."""
         points: dict[int, Points] = {}
-        names = ["round", "phase", "partition", self.main_metric]
+        metric = metric or self.main_metric
+        names = ["round", "phase", "partition", metric]
         table = large_table(self.folder)
         rows: Iterable[Sequence[Any]] = (
             ([row.get(name, "") for name in names] for row in rows_of(self.folder / "clients.csv"))
             if table is None
-            else table.reindex(columns=names).dropna(subset=[self.main_metric]).itertuples(index=False)
+            else table.reindex(columns=names).dropna(subset=[metric]).itertuples(index=False)
         )
         for server_round, phase, partition, value in rows:
             if value != "" and phase != "new":

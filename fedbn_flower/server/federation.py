@@ -32,7 +32,7 @@ from ..core.ground.wire import (
 from ..data.notes import Note
 from ..extensions import Moment
 from ..job.checks.model_fit import check_fit, decides, privacy_of
-from ..job.checks.notices import notices
+from ..job.checks.notices import notices, rare_event_by_accuracy
 from ..job.checks.unused_keys import SIMULATION, Caller, unused_keys, unused_line
 from ..job.inputs import inputs_of
 from ..job.rule import errors_of_custom_rules, make_strategy, state_of, step_more
@@ -112,6 +112,7 @@ class Federation:
             metrics=self.problem.metrics,
             compared_by=self.problem.compared_by,
             higher_is_better=self.problem.higher_is_better,
+            by_rare_accuracy=bool(rare_event_by_accuracy(self.inputs)),
         )
         ends = end_of_round(self.clock, self.buffers)
         made_of = {

@@ -14,6 +14,7 @@ import numpy as np
 from ..core.files import csv_lines
 from ..core.free_memory import regular
 from ..records.stored import rows_of
+from ..results.rare_event import leading_by_round
 from ..results.run_reader import COSTS
 from .index import Entry
 from .run_table import cell
@@ -185,6 +186,11 @@ class Federation:
             shown = (rounds > 0) & (rounds <= done)
             found[place, rounds[shown] - 1] = values[shown]
         return found
+
+
+def leading_column(entry: Entry) -> str:
+    """Return the column of ``clients.csv`` that leads what is shown by site and round."""
+    return leading_by_round(entry.run.main_metric, entry.is_rare, client_columns(entry))
 
 
 def client_columns(entry: Entry) -> list[str]:

@@ -6,8 +6,9 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,18 @@ from ..core.errors import UserError, unknown_name
 from ..core.files import json_text, write_atomically
 from ..core.ground.columns import POOLED, SECONDS
 from ..core.ground.wire import LOSS
-from ..records.stored import CONFIG, damage_as_user_errors, json_object, rows_of
+from ..records.stored import CONFIG, DAMAGES, damage_as_user_errors, json_object, rows_of
 from ..records.summary import SUMMARY_FILE
 from ..results.manifest import NOT_KEYS
-from ..results.rare_event import AUROC, auroc_of_rare_event
+from ..results.rare_event import (
+    AUROC,
+    Candidate,
+    data_of,
+    has_rare_class,
+    is_rare_in_training,
+    leading_by_round,
+    led_data,
+)
 from ..results.run_directory import LOCK
 from ..results.run_reader import EVERY_RUN, Run
 from .query import Query, number_in
@@ -50,6 +59,8 @@ class Entry:
     run: Run
     notes: Mapping[str, Any]
     is_locked: bool
+    is_rare: bool = False
+    """Whether it and others of the same data are led by a rare event; see `led_alike`."""
 
     @property
     def rounds_done(self) -> int:
@@ -104,12 +115,32 @@ class Entry:
 
     @cached_property
     def main_metric(self) -> str:
-        """The figure by which runs are compared. No AUROC of a rare event is known before a run has ended."""
-        return self.run.main_metric if self._auroc is None else POOLED + AUROC
+        """The figure by which runs are compared; an AUROC of all cases is known of a run that has ended."""
+        return POOLED + AUROC if self.is_rare and self.run.main_metric == "accuracy" else self.run.main_metric
+
+    @cached_property
+    def by_round(self) -> str:
+        """The column of ``metrics.csv`` that leads what is shown by round."""
+        known = {name for row in self.run.metrics for name, text in row.items() if text}
+        return leading_by_round(self.run.main_metric, self.is_rare, known)
+
+    @cached_property
+    def candidate(self) -> Candidate:
+        """What its cases say of its event; damaged ones are as if there were none."""
+        try:
+            return Candidate.of(self.run)
+        except DAMAGES:
+            return Candidate(self.run, nan, "cases are damaged")
+
+    @property
+    def may_be_rare(self) -> bool:
+        """Whether its cases are needed to know how rare the event is."""
+        return has_rare_class(self.run.summary.per_class.examples if self.run.summary.per_class else ())
 
     @cached_property
     def _auroc(self) -> float | None:
-        return auroc_of_rare_event(self.run) if self.has_ended else None
+        is_led = self.has_ended and self.main_metric != self.run.main_metric
+        return (self.candidate.led.summary.pooled or {}).get(AUROC) if is_led else None
 
     def total(self, column: str) -> float:
         """Return the sum of a column over the rounds."""
@@ -173,7 +204,8 @@ class Index:
                 entries[name] = self.entries[name] if is_same else self._entry(name, path, stamp[-1] != GONE)
             except UserError as error:
                 damaged[name] = str(error)
-        self.entries, self.damaged, self._stamps, self.stamp = entries, damaged, found, self.stamp + 1
+        self.entries, self.damaged = led_alike(entries), damaged
+        self._stamps, self.stamp = found, self.stamp + 1
 
     def _entry(self, name: str, folder: Path, is_locked: bool) -> Entry:
         """Read a run's folder; raise a UserError where a file in it is damaged."""
@@ -227,6 +259,27 @@ class Index:
         entry = self.entries[name]
         write_atomically(entry.run.folder / NOTES, json_text({**entry.notes, **notes}) + "\n")
         self._looked = -AGAIN
+
+
+def led_alike(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+    """Return runs of which all of the same data are led by a rare event, or none.
+
+    Those that have ended decide, by their cases; without any, the training examples.
+    """
+    data = {name: data_of(entry.run) for name, entry in entries.items()}
+    ended = {name: entry for name, entry in entries.items() if entry.has_ended}
+    unsure = {data[name] for name, entry in ended.items() if entry.may_be_rare}
+    rare = led_data(entry.candidate for name, entry in ended.items() if data[name] in unsure)
+    decided = {data[name] for name in ended}
+    rare |= {
+        data[name]
+        for name, entry in entries.items()
+        if data[name] not in decided and is_rare_in_training(entry.run)
+    }
+    return {
+        name: entry if entry.is_rare == (is_rare := data[name] in rare) else replace(entry, is_rare=is_rare)
+        for name, entry in entries.items()
+    }
 
 
 def differing(entries: Sequence[Entry]) -> list[str]:

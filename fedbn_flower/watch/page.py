@@ -150,8 +150,8 @@ def swatch(colour: str) -> str:
 
 
 def metric_of(asked: Asked, entries: Sequence[Entry]) -> str:
-    """Return the metric that is drawn: the one asked for, else the one by which the first run is compared."""
-    return asked.metric or next((entry.run.main_metric for entry in entries), "loss")
+    """Return the metric that is drawn: the one asked for, else the one that leads the first run by round."""
+    return asked.metric or next((entry.by_round for entry in entries), "loss")
 
 
 def ticked(asked: Asked, entries: Sequence[Entry]) -> Sequence[Entry]:

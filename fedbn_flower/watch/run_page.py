@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from ..core.ground.columns import PRIVACY, SECONDS
 from ..core.text import number_of
 from ..records.metrics import shown, spelt
-from .curves import FAILURES, Federation, client_columns
+from .curves import FAILURES, Federation, client_columns, leading_column
 from .index import Entry
 from .page import Asked, choice, data, html, metric_of, of_curves, page, picture, swatch, table, tick, words
 from .run_table import time_text
@@ -39,13 +39,14 @@ def run_page(entry: Entry, asked: Asked) -> str:
 
 
 def heat_of(entry: Entry, asked: Asked) -> str:
-    """Return the column of the heat map: the one asked for, else the metric by which runs are compared."""
-    return asked.heat or entry.run.main_metric
+    """Return the column of the heat map: the one asked for, else the one that leads."""
+    return asked.heat or leading_column(entry)
 
 
 def facts(entry: Entry) -> str:
     """Return how a run stands, as a list of facts."""
-    metric, figures, why = entry.main_metric, entry.figures, entry.run.summary.stopped
+    figures, why = entry.figures, entry.run.summary.stopped
+    metric = entry.main_metric if entry.main_metric in figures else entry.by_round
     said = {
         "state": (f"{entry.state}: {why}" if why else entry.state, None),
         f"of {number_of(entry.rounds, 'round')}": (str(entry.rounds_done), entry.rounds_done),
@@ -88,7 +89,7 @@ def rounds(entry: Entry) -> str:
 
 def sites(of: Federation, colours: Mapping[str, str]) -> str:
     """Return a table of the sites, with their lines' colours, and the latest lost and refused answers."""
-    last, metric = of.entry.rounds_done, of.entry.run.main_metric
+    last, metric = of.entry.rounds_done, leading_column(of.entry)
     answered = of.sites.answered
     values = {partition: v for partition in of.names for v in of.sites.of(partition)[1][-1:].tolist()}
     rows = [

@@ -22,10 +22,11 @@ from bokeh.resources import Resources
 
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import csv_lines, json_text
+from ..core.ground.columns import GLOBAL, POOLED
 from ..records.metrics import spelt
 from ..records.stored import damage_as_user_errors
 from ..results.report.style import STYLE
-from .curves import MOST_LINES, ROUND, Federation, Line, Sites, csv_of
+from .curves import MOST_LINES, ROUND, Federation, Line, Sites, csv_of, leading_column
 from .figures import curves, data_of, heat_map, swatches
 from .index import Entry, Index
 from .page import (
@@ -197,7 +198,7 @@ def _lines(handler: Handler, asked: Asked) -> tuple[list[Line], str, str]:
     entries = [index.entries[asked.of]] if asked.of else index.chosen(asked.where, asked.sort)
     metric, lines, of = metric_of(asked, entries), drawn_lines(asked, entries), len(entries)
     if asked.of and asked.sites and asked.axis == ROUND:
-        federation = handler.server.federation(entries[0], metric)
+        federation = handler.server.federation(entries[0], metric.removeprefix(POOLED).removeprefix(GLOBAL))
         lines, of = [*lines, *federation.lines(MOST_LINES - 1)], 1 + len(federation.names)
     return lines, metric, caption_of(asked, lines, metric, of)
 
@@ -239,7 +240,7 @@ def _by_site(handler: Handler, asked: Asked) -> tuple[str, Federation]:
 def _sites(handler: Handler, asked: Asked) -> str:
     entry = _entry(handler, asked)
     colours = swatches([line.name for line in _lines(handler, asked)[0]])
-    return sites(handler.server.federation(entry, entry.run.main_metric), colours)
+    return sites(handler.server.federation(entry, leading_column(entry)), colours)
 
 
 def _note(handler: Handler, asked: Asked) -> str:

@@ -93,14 +93,16 @@ def _warn_about_clients_data(inputs: RunInputs) -> Iterator[str]:
 
 
 def rare_by_accuracy(inputs: RunInputs, what: str, does: str) -> str:
-    """Return a line where the accuracy of a rare event decides what AUROC ``does`` better; else nothing.
-
-    Under privacy nothing is said of the data.
-    """
-    by_accuracy = inputs.config.dp == "none" and inputs.dataset.problem.compared_by == "accuracy"
-    if not (by_accuracy and (rare := rare_event(inputs.dataset))):
+    """Return a line where the accuracy of a rare event decides what AUROC ``does`` better; else nothing."""
+    if not (rare := rare_event_by_accuracy(inputs)):
         return ""
     return f"metrics: accuracy, by which {what}, says little of {rare}; --metrics auroc {does} by AUROC"
+
+
+def rare_event_by_accuracy(inputs: RunInputs) -> str:
+    """Return what a rare event is of a run that is compared by accuracy; under privacy nothing is said."""
+    by_accuracy = inputs.config.dp == "none" and inputs.dataset.problem.compared_by == "accuracy"
+    return rare_event(inputs.dataset) if by_accuracy else ""
 
 
 def _warn_about_rare_event(inputs: RunInputs) -> Iterator[str]:

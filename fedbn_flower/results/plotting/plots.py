@@ -13,6 +13,7 @@ from ...core.ground.collector import no_collection
 from ...core.ground.columns import CLIENT_MEAN, TEST
 from ...job.inputs import RunInputs
 from ...records.metrics import percent, with_unit
+from ..rare_event import AUROC, leading_by_round, led_by_rare_event
 from ..run_reader import CURVES, Points, Run
 from ..terminal import shorten_middle
 from .drawer import begun
@@ -156,7 +157,7 @@ def curves(run: Run) -> "InlineFigure":
 
 
 def metric_names(run: Run) -> list[str]:
-    """Return the names of the metrics with values in ``metrics.csv``, the main one first.
+    """Return the names of the metrics with values in ``metrics.csv``, the first as `leading_by_round` has it.
 
     None before round 1. Columns by class are left out, and those that are empty, as under privacy.
     """
@@ -166,7 +167,9 @@ def metric_names(run: Run) -> list[str]:
     found = [name for name in names if not name.startswith(f"{TEST}-") and name not in run.class_columns]
     prefixes = run.told.curves if run.told else CURVES
     drawn = [name for name in found if any(run.points(prefix + name) for prefix in prefixes)]
-    return sorted(drawn, key=lambda name: name != run.main_metric)
+    is_rare = led_by_rare_event(run).main_metric == AUROC
+    first = leading_by_round(run.main_metric, is_rare, drawn)
+    return sorted(drawn, key=lambda name: name != first)
 
 
 def draw_curves(axes: "Axes", run: Run, name: str, at: Mapping[int, float] | None = None) -> None:

@@ -14,7 +14,7 @@ from fedbn_flower.clients.problems.segmentation import VOID
 from ...core.ground.columns import RATES
 from ...records.metrics import percent, with_unit
 from ...records.stored import rows_of
-from ..run_reader import Points, Run
+from ..run_reader import PARTITIONS, Points, Run
 from ..summary import seeds_text
 from ..terminal import shorten_middle
 from .plots import (
@@ -101,21 +101,22 @@ def _means(runs: Sequence[Points], factor: int = 1) -> Points:
     return {r: factor * mean([run[r] for run in runs if r in run]) for r in rounds}
 
 
-def client_curves(run: Run) -> InlineFigure | None:
-    """Draw the main metric of each client by round, as small multiples or, for many clients, as a heat map.
+def client_curves(run: Run, metric: str = "") -> InlineFigure | None:
+    """Draw a metric of each client by round, by default the main one: small multiples, or a heat map of many.
 
     None if no client evaluated.
     """
-    factor = percent(run.main_metric)
+    metric = metric or run.main_metric
+    factor = percent(metric)
     points = {
-        i: {r: factor * value for r, value in found.items()} for i, found in run.client_points().items()
+        i: {r: factor * value for r, value in found.items()} for i, found in run.client_points(metric).items()
     }
     if not points:
         return None
-    return _multiples(run, points) if len(points) <= MAX_MULTIPLES else _heat_map(run, points)
+    return _multiples(run, points, metric) if len(points) <= MAX_MULTIPLES else _heat_map(run, points, metric)
 
 
-def _multiples(run: Run, points: Mapping[int, Points]) -> InlineFigure:
+def _multiples(run: Run, points: Mapping[int, Points], metric: str) -> InlineFigure:
     columns = min(COLUMNS, len(points))
     lines = -(-len(points) // columns)
     figure = new_figure(4.6, 0.6 + max(2.4, 1.3 * lines))
@@ -136,7 +137,7 @@ def _multiples(run: Run, points: Mapping[int, Points]) -> InlineFigure:
         integer_ticks(axes, TICKS)
         axes.tick_params(axis="x", labelsize="small")
     figure.supxlabel("round", fontsize="small")
-    figure.supylabel(plain(with_unit(run.main_metric)), fontsize="small")
+    figure.supylabel(plain(with_unit(metric)), fontsize="small")
     return figure
 
 
@@ -145,14 +146,14 @@ def _marker(line: Points) -> str:
     return "o" if len(line) == 1 else "-"
 
 
-def _heat_map(run: Run, points: Mapping[int, Points]) -> InlineFigure:
+def _heat_map(run: Run, points: Mapping[int, Points], metric: str) -> InlineFigure:
     rounds = sorted({r for values in points.values() for r in values})
     table = np.array([[values.get(r, np.nan) for r in rounds] for values in points.values()])
     figure = new_figure(4.6, 3.6)
     axes = figure.subplots()
     edges = (0.5, len(rounds) + 0.5, len(points) - 0.5, -0.5)
     image = axes.imshow(table, aspect="auto", interpolation="none", cmap="cividis", extent=edges)
-    figure.colorbar(image, label=plain(with_unit(run.main_metric)))
+    figure.colorbar(image, label=plain(with_unit(metric)))
     axes.set(xlabel="round", ylabel="client")
     integer_ticks(axes)
     if rounds != list(range(1, len(rounds) + 1)):
@@ -164,7 +165,7 @@ def _heat_map(run: Run, points: Mapping[int, Points]) -> InlineFigure:
 
 def partition_counts(run: Run) -> InlineFigure | None:
     """Draw the class counts by client from ``partitions.csv``; None if there is no such file."""
-    path = run.folder / "partitions.csv"
+    path = run.folder / PARTITIONS
     if not path.exists():
         return None
     names, counts = [], []

@@ -222,3 +222,21 @@ def test_every_answer_is_reported_as_it_comes(configured):
         for r in (1, 2)
     ]  # fmt: skip
     assert output[output.index((1, "train", 1, 2)) - 1 :] == rounds[0] + rounds[1]
+
+
+@pytest.mark.parametrize(
+    ("events", "keys", "first"),
+    [(4, {}, "loss"), (4, {"metrics": "accuracy,auroc"}, "auroc"), (20, {}, "accuracy")],
+)
+def test_the_accuracy_of_a_rare_event_does_not_lead(tmp_path, capsys, configured, events, keys, first):
+    rows = [f"{i},{int(i < events)}" for i in range(100)]
+    (tmp_path / "deaths.csv").write_text("\n".join(["age,died", *rows]))
+    keys |= {"dataset": str(tmp_path / "deaths.csv"), "label_column": "died", "model": "linear"}
+    told = Federation(configured(**keys, client="shared", partition="iid", num_clients=2)).info
+    bar = progress.ProgressBar(configured(), Console(quiet=True))
+    values = {"loss": 0.5, "accuracy": 0.96, "auroc": 0.7}
+    for observer in (bar, progress.RoundLines(configured(), Console())):
+        with observed([observer], told, lambda: None):
+            observer.on_round(result(1, values, metric_names=told.metrics))
+    assert bar._bar.tasks[0].fields["metric"].startswith(f"{first} ")
+    assert f"round 1/2  {first} " in capsys.readouterr().out

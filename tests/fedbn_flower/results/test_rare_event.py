@@ -19,6 +19,7 @@ from fedbn_flower.results.rare_event import (
 from fedbn_flower.results.report.results_table import results_table
 from fedbn_flower.results.report.runs_by_seed import common_metric
 from fedbn_flower.results.report.sections.client_tables import metrics_table
+from fedbn_flower.results.report.sections.results import run_figures
 from fedbn_flower.results.report.sweep_page import curves_figure, metric_by_round
 from fedbn_flower.results.run_reader import Run
 
@@ -104,6 +105,15 @@ def test_a_page_has_the_intervals_of_auroc_and_draws_them(tmp_path):
     assert f"{expected(*cases.values())[0]} (0.625 to 0.875)" in row
     assert "AUROC by site" in shown.text["figcaption"]
     assert not any("still" in text for text in shown.text["p"])  # of the accuracy
+
+
+def test_its_figures_by_round_begin_with_the_loss_as_no_round_has_an_auroc(tmp_path):
+    rare, other = (Run.read(write_cases(tmp_path / str(n), two_sites((n, n)))) for n in (4, 7))
+    for run, (first, second) in ((rare, ("Loss", "Accuracy")), (other, ("Accuracy", "Loss"))):
+        figures = run_figures(run)
+        assert list(figures)[:2] == [f"{first} by round", f"{second} by round"]
+        of_lyon = figures[f"{first} of each client"].axes[0].lines[-1].get_ydata()
+        assert of_lyon.tolist() == ([2.0, 1.0] if run is rare else [20.0, 70.0])
 
 
 @pytest.mark.parametrize(("events", "more"), [((7, 6), {}), ((0, 0), {}), ((4, 3), {"eval_data": "global"})])

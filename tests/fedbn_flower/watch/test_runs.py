@@ -12,6 +12,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.watch.index import Index
 from fedbn_flower.watch.query import Query
 from fedbn_flower.watch.run_page import facts
+from tests.fedbn_flower.results.written import change_run
 from tests.fedbn_flower.results.written_cases import write_cases
 
 from .folders import add_round, append, write_run, write_summary
@@ -172,10 +173,14 @@ def rare(tmp_path):
     return write_cases(tmp_path / "rare", {"lyon": of_site}, strategy="rare")
 
 
-def figures_of(folder):
+def entries_of(folder):
     index = Index(folder)
     index.refresh()
-    (entry,) = index.entries.values()
+    return index.entries
+
+
+def figures_of(folder):
+    (entry,) = entries_of(folder).values()
     return entry.main_metric, entry.figures[entry.main_metric], facts(entry)
 
 
@@ -208,3 +213,48 @@ def test_another_is_compared_by_what_its_rounds_have(rare, how):
     (rare / "config.json").write_text(json.dumps(keys))
     (rare / "summary.json").write_text(json.dumps(summary))
     assert figures_of(rare)[0] != "pooled-auroc"
+
+
+def one_site(events):
+    """Twelve cases, of which the first ones are events and have the highest scores."""
+    event = np.linspace(0.9, 0.1, 12)
+    targets = np.int64(np.arange(12) < events)
+    return {"lyon": {"rows": np.arange(12), "scores": np.stack([1 - event, event], 1), "targets": targets}}
+
+
+def test_runs_of_the_same_data_are_compared_alike(tmp_path):
+    """Of twelve held-out cases two are events, under another seed three, which alone would not be rare."""
+    few, many, other = (tmp_path / name for name in ("few", "many", "other"))
+    write_cases(few, one_site(2))
+    write_cases(many, one_site(3), seed=1)
+    write_cases(other, one_site(3), dataset="other.csv")
+    (other / "partitions.csv").write_text("partition,class,examples\n0,well,9\n0,ill,1\n")
+    change_run(other, {"events": ["ill"]})  # rare in training: what has ended goes by its cases
+    goes_on = write_cases(tmp_path / "goes-on", one_site(2), rounds=9)
+    compared = {name: entry.main_metric for name, entry in entries_of(tmp_path).items()}
+    assert compared == dict.fromkeys(("few", "many", "goes-on"), "pooled-auroc") | {"other": "accuracy"}
+    assert entries_of(tmp_path)["many"].figures["pooled-auroc"] == 1
+    assert "<dt>loss</dt>" in facts(entries_of(tmp_path)[goes_on.name])  # no round has an AUROC
+    (many / "predictions.parquet").unlink()
+    assert {entry.main_metric for entry in entries_of(tmp_path).values()} == {"accuracy"}
+
+
+@pytest.mark.parametrize(("events", "leads"), [(19, "loss"), (20, "accuracy"), (0, "accuracy")])
+def test_a_run_that_goes_on_is_led_by_what_its_training_examples_say(tmp_path, events, leads):
+    folder = write_run(tmp_path / "run", (0.5,), **{"class-names": ["no", "=yes"], "events": ["=yes"]})
+    (folder / "partitions.csv").write_text(
+        f"partition,class,examples\n0,no,40\n0,'=yes,{events}\n1,no,{60 - events}\n1,'=yes,0\n"
+    )
+    (entry,) = entries_of(tmp_path).values()
+    assert entry.by_round == leads
+    assert f"<dt>{leads}</dt>" in facts(entry)
+
+
+def test_what_leads_a_rare_event_by_round_is_its_auroc_if_rounds_have_one(rare):
+    metrics = rare / "metrics.csv"
+    (entry,) = entries_of(rare).values()
+    assert entry.by_round == "loss"
+    header, *rows = metrics.read_text().splitlines()
+    metrics.write_text("\n".join([f"{header},auroc,pooled-auroc", *(f"{row},0.5,0.75" for row in rows)]))
+    (entry,) = entries_of(rare).values()
+    assert entry.by_round == "pooled-auroc"

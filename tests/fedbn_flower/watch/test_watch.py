@@ -134,6 +134,30 @@ def test_what_is_asked_wrongly_is_a_line(runs):
             assert len(text.splitlines()) == 1
 
 
+def test_the_accuracy_of_a_rare_event_leads_no_picture_and_no_table(tmp_path):
+    keys = {"class-names": ["no", "yes"], "events": ["yes"]}
+    folder = write_run(tmp_path / "run", (0.5,), **keys)
+    (folder / "partitions.csv").write_text("partition,class,examples\n0,no,90\n0,yes,10\n")
+    with served(tmp_path) as server:
+        assert get(server, "curves.csv")[1].splitlines()[0] == "run,round,loss,standard deviation"
+        assert get(server, "heat.csv?of=run")[1].splitlines()[1:] == [f"{site},{1 / 3}" for site in SITES]
+        assert '<option value="loss" selected>' in get(server, "run?of=run")[1]
+        shown = get(server, "sites?of=run")[1]
+        assert ">loss<" in shown
+        assert "accuracy" not in shown
+
+
+def test_sites_have_lines_of_a_metric_that_is_pooled(tmp_path):
+    folder = write_run(tmp_path / "run", (0.5,))
+    metrics = (folder / "metrics.csv").read_text().replace("accuracy", "pooled-accuracy")
+    (folder / "metrics.csv").write_text(metrics)
+    with served(tmp_path) as server:
+        lines = get(server, "curves.csv?of=run&sites=on&metric=pooled-accuracy")[1].splitlines()
+    assert lines == ["run,round,pooled-accuracy,standard deviation", "run,1.0,0.5,"] + [
+        f"{site},1.0,{0.5 - i / 100}," for i, site in enumerate(SITES)
+    ]
+
+
 def test_what_has_not_changed_is_not_sent_again(runs, monkeypatch):
     monkeypatch.setattr("fedbn_flower.watch.index.AGAIN", 0)
     with served(runs) as server:

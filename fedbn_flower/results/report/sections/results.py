@@ -54,14 +54,15 @@ def with_words(run: Run, table: Table) -> Table:
 
 def run_figures(run: Run) -> "dict[str, InlineFigure | DrawnApart | None]":
     """Return the figures of every run by caption."""
-    main = heading(run.main_metric)
+    names = metric_names(run)
+    main = (names or [run.main_metric])[0]
     return {
-        **{f"{heading(name)} by round": drawn_of_run(metric_curve, run, name) for name in metric_names(run)},
+        **{f"{heading(name)} by round": drawn_of_run(metric_curve, run, name) for name in names},
         **{
-            f"{main} by {cost}": drawn_of_run(metric_curve, run, run.main_metric, cost)
+            f"{heading(main)} by {cost}": drawn_of_run(metric_curve, run, main, cost)
             for cost in run.shown_costs
         },
-        f"{main} of each client": drawn_of_run(client_curves, run),
+        f"{heading(main)} of each client": drawn_of_run(client_curves, run, main),
         "Training examples by client": drawn_of_run(partition_counts, run),
         "Learning rate by round": drawn_of_run(learning_rates, run),
     }
