@@ -3,6 +3,7 @@
 import doctest
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from fedbn_flower.core import text
