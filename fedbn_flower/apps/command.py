@@ -53,7 +53,7 @@ def app(arguments: Sequence[str]) -> int:
         traceback.print_exc()
         return FAILED
     where = ", ".join(f"{key} {value}" for key, value in result.place.items())
-    failed = f", {result.failures} replies failed" if result.failures else ""
+    failed = f", {number_of(result.failures, 'failed answer')}" if result.failures else ""
     print(f"{number_of(result.rounds, 'round')} in {result.seconds:.1f} s ({where}){failed}")
     print(f"results are in {result.folder}")
     return 0

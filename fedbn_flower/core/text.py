@@ -31,8 +31,17 @@ def joined(words: Sequence[str], last: str = "and") -> str:
 
 
 def number_of(count: int, thing: str) -> str:
-    """Return how many things there are, as ``1 row`` or ``2 rows``."""
+    """Return how many things there are.
+
+    >>> number_of(0, "row"), number_of(1, "row"), number_of(2, "row")
+    ('0 rows', '1 row', '2 rows')
+    """
     return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+def are(count: int) -> str:
+    """Return the verb of so many things: ``1 row is``, ``2 rows are``."""
+    return "is" if count == 1 else "are"
 
 
 def quoted(words: Sequence[str], most: int) -> str:

@@ -18,6 +18,7 @@ from fedbn_flower.strategies.messages.npy import viewed
 from ..config.run_config import RunConfig
 from ..core.ground.columns import TEST
 from ..core.ground.wire import ARRAYS, CONFIG, EVAL_SPLITS, FINE_TUNE
+from ..core.text import number_of
 from ..extensions import KEY_GROUPS
 from ..job.inputs import inputs_of
 from ..names import CLIENT
@@ -235,7 +236,7 @@ def describe_runs(cells: Sequence[Cell]) -> list[str]:
         federation = Federation(cell.config)
         seconds[cell.name] = rounds * seconds_a_round(work_of(federation), measured[kind_of(cell.config)])
         unused |= {federation.unused_line: None} if federation.unused_line else {}
-    runs = "1 run" if len(cells) == 1 else f"{len(cells)} runs"
+    runs = number_of(len(cells), "run")
     states = f"{runs}, {len(cells) - len(remaining)} done" if len(remaining) < len(cells) else runs
     return [*lines, *unused, f"{states}; {in_words(elapsed([cell for cell, _ in remaining], seconds))} to go"]
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import UserError, not_allowed
 from ..core.free_memory import check_fits, check_size
+from ..core.text import are, number_of
 from ..data.images.sampling import Grid, Sampling
 from ..data.notes import Note
 from ..data.scans import ScanDecoder, has_suffix, is_scan, scan_decoder, stem_of
@@ -187,16 +188,19 @@ class ImageDecoder:
         grey, colour, deep, alpha = (self.counts[kind] for kind in ("grey", "colour", "deep", "alpha"))
         low, high = self.levels
         all_images = grey + colour
-        kept = f"{deep} images of 16 bits per channel are kept as they are, divided by {DEEP_LEVELS}"
+        shallow = all_images - deep
+        kept = f"{number_of(deep, 'image')} of 16 bits per channel {are(deep)} kept unchanged"
+        enlarges = "; normalize=true enlarges them" * (high < SMALL)
         lines = {
-            f"{grey} grey images are converted to three channels, because {colour} others are in colour": grey
-            and colour,
-            f"{kept}: values {low} to {high}{'; normalize=true enlarges them' * (high < SMALL)}": deep,
-            f"{all_images - deep} images of 8 bits are scaled to 16 bits (times {TO_DEEP})": deep
-            and all_images - deep,
-            f"{all_images} images have {self.pages} pages each, which become channels": self.pages > 1
+            f"{number_of(grey, 'grey image')} {are(grey)} converted to three channels, because "
+            f"{number_of(colour, 'other')} {are(colour)} in colour": grey and colour,
+            f"{kept}, divided by {DEEP_LEVELS}: values {low} to {high}{enlarges}": deep,
+            f"{number_of(shallow, 'image')} of 8 bits {are(shallow)} scaled to 16 bits (times {TO_DEEP})": (
+                deep and shallow
+            ),
+            f"{number_of(all_images, 'image')} of {self.pages} pages, which become channels": self.pages > 1
             and not volumes,
-            f"the alpha channel of {alpha} images is dropped": alpha,
+            f"the alpha channel of {number_of(alpha, 'image')} is dropped": alpha,
         }
         found = [Note("inputs", line) for line, occurs in lines.items() if occurs]
         return found + (self._scans.notes() if self._scans else [])

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import UserError
+from ..core.text import number_of
 from ..data.notes import Note
 from ..data.splits import Rows, held_out_fifth, held_out_groups
 
@@ -72,7 +73,7 @@ def held_out_images(
     else:
         train, test = held_out_fifth(np.zeros(count) if masks else targets, owners)
     if count < 5:
-        raise UserError(f"dataset: {count} images without a test split; expected at least 5")
+        raise UserError(f"dataset: {number_of(count, 'image')} without a test split; expected at least 5")
     of_each = ["site"] * (owners is not None and len({*owners.tolist()}) > 1) + ["class"] * (not masks)
     share = " ".join(["20 %", *(["per", " and ".join(of_each)] if of_each else ())])
     share = f"those of a fixed fifth of the groups by {grouped_by!r}" if grouped_by else share

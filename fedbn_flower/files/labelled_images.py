@@ -308,7 +308,7 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
     found = found if patients.groups is None else replace(found, units=units_of(patients.groups))
     y, targets = found.targets.y, found.targets
     if not tables.test and len(y) < 5:
-        raise UserError(f"dataset: {len(y)} images without a test split; expected at least 5")
+        raise UserError(f"dataset: {number_of(len(y), 'image')} without a test split; expected at least 5")
     train, test, of_split = found.divided(request, is_test if tables.test else None)
     if not tables.test:
         others = [name for name in table if table[name].dtype.kind == "O" and not is_nested(table[name])]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config.named_algorithms import NOT_GIVEN
-from ..core.text import listed, quoted
+from ..core.text import are, listed, quoted
 from ..data.dataset import Dataset, Rows
 from ..data.float32 import MOST_WHOLE, with_rest
 from ..data.labels import NUMBER
@@ -124,7 +124,7 @@ def warn_about_columns(
     if dates:
         shown = listed([f"{name!r} ({example})" for name, example in dates.items()], MAX_SHOWN)
         yield (
-            f"columns: dates? {shown} {'is' if len(dates) == 1 else 'are'} read as numbers; write days or "
+            f"columns: dates? {shown} {are(len(dates))} read as numbers; write days or "
             f"years since a date that matters, or name the columns to use without {_it(dates)}"
         )
     if shares is not None and (owners := list(_owners(kind, shares))):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core.ground.columns import TEST, VALIDATION
+from ..core.text import number_of
 from ..data.images.kind import Images
 from ..data.images.shift_spec import seen_by
 from ..data.statistics import (
@@ -77,7 +78,8 @@ class Inspection:
     def lead(self) -> str:
         config = self.inputs.config
         dataset = dataset_name(config.dataset)
-        return f"{dataset} divided by {config.partition} among {len(self.names)} clients, seed {config.seed}."
+        clients = number_of(len(self.names), "client")
+        return f"{dataset} divided by {config.partition} among {clients}, seed {config.seed}."
 
     @cached_property
     def counts(self) -> Counts | None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..core.text import are
 from ..privacy.terms import GUARANTEE
 from .run_reader import Run
 
@@ -49,6 +50,6 @@ def _sentence(notion: str, adjacency: str, runs: Sequence[Mapping[str, Any]], pl
     return (
         f"Privacy adds up: {len(runs)} {'runs' if len(runs) > 1 else 'run'} on the same data "
         f"({notion}; {adjacency}) "
-        f"{'are' if len(runs) > 1 else 'is'} epsilon {epsilon:.4g} at delta {delta:.3g} "
+        f"{are(len(runs))} epsilon {epsilon:.4g} at delta {delta:.3g} "
         f"together{claim}.{without}"
     )

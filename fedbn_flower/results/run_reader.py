@@ -12,6 +12,7 @@ from .. import annexes
 from ..core.files import PARQUET
 from ..core.free_memory import regular
 from ..core.ground.columns import GLOBAL, POOLED, SECONDS, SIMULATED_SECONDS
+from ..core.text import number_of
 from ..data.notes import Note
 from ..names import short
 from ..records.cases import binary_cases
@@ -141,7 +142,11 @@ class Run:
         config = self.config
         if self.told:
             return self.told.where
-        return f"on {self.dataset}", str(config.get("partition")), f"{config.get('num-clients')} clients"
+        return (
+            f"on {self.dataset}",
+            str(config.get("partition")),
+            number_of(config.get("num-clients", 0), "client"),
+        )
 
     @cached_property
     def client_names(self) -> dict[int, str]:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ..core.text import number_of
 from ..records.metrics import heading, percent, spelt, with_unit
 from ..records.stored import CONFIG, SEARCH_FILE, TRIALS, json_object, rows_of, seen
 from ..results.plotting.plots import COLOURS, new_figure, plain
@@ -30,7 +31,7 @@ def search_page(folder: Path) -> str:
     rows = [[_rounded(trial.get(name, "")) for name in header] for trial in trials]
     table = Table([spelt(metric) if name == "value" else name for name in header], rows, words=2)
     complete = sum(bool(trial.get("value")) for trial in trials)
-    lead = [paragraph(f"{len(trials)} trials, {complete} of them with a value.")]
+    lead = [paragraph(f"{number_of(len(trials), 'trial')}, {complete} of them with a value.")]
     if best:
         lead.append(paragraph(f"The best settings were run again and tested: {sentence(best)}"))
     figures = {f"{heading(metric)} by {key}": trial_values(trials, key, metric) for key in keys}

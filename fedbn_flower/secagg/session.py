@@ -23,6 +23,7 @@ from fedbn_flower.strategies import ReplyRefused
 from fedbn_flower.strategies.messages.gate import answers, printable, record_of
 
 from ..core.ground.wire import CONFIG, SERVER_ROUND
+from ..core.text import are, number_of
 from . import words
 from .cryptography import DIGEST, LENGTH, KeyPair, agree, commitment, join, remove
 from .graph import TOLERANCE, default_k, neighbours, threshold
@@ -304,7 +305,7 @@ class Session:
             if self._threshold > self.least:
                 needed = f"{self._threshold} are needed to unmask the sum"
                 wanted = f"secagg-threshold is {self.shares}" if self.shares else needed
-            raise NoSum(f"{count} clients are left, and {wanted}")
+            raise NoSum(f"{number_of(count, 'client')} {are(count)} left, and {wanted}")
 
     def _advertised(self, nodes: Sequence[int]) -> dict[int, Card]:
         """Return what clients advertise of which the server knows nothing."""

@@ -24,6 +24,7 @@ from fedbn_flower.strategies.messages.gate import record_of
 from fedbn_flower.strategies.messages.npy import encoded, viewed
 
 from ..core.ground.wire import COMPRESSED, CONFIG, SERVER_ROUND
+from ..core.text import are, number_of
 from ..extensions.at_site import AtClient
 from ..privacy.floors import SECAGG_PARTNERS, Refused
 from ..privacy.private_run import PrivateRun
@@ -195,7 +196,10 @@ def shared_out(
     if len(set(theirs)) < len(neighbours):
         raise Refused("secagg: two neighbours have the same keys")
     if found < least or not found < 2 * threshold <= 2 * found:
-        raise Refused(f"secagg: {found} clients and {threshold} shares are too few; at least {least} clients")
+        raise Refused(
+            f"secagg: {number_of(found, 'client')} and {number_of(threshold, 'share')} are too few; "
+            f"at least {least} clients"
+        )
     keys, seed = _bytes(private, "private"), os.urandom(LENGTH)
     of_seed = split(seed, threshold, holders)
     of_key = split(keys[:LENGTH], threshold, holders)
@@ -246,8 +250,9 @@ def masked(
         raise Refused("secagg: this client has masked its vector of this session")
     bits = np.unpackbits(np.frombuffer(_bytes(asked, words.PRESENT), np.uint8))
     present = [place for place, other in enumerate(session.neighbours) if other < bits.size and bits[other]]
-    if len(present) + 1 < max(session.least, session.threshold):
-        raise Refused(f"secagg: {len(present) + 1} clients are too few; at least {session.least}")
+    if (count := len(present) + 1) < max(session.least, session.threshold):
+        too_few = f"{number_of(count, 'client')} {are(count)} too few"
+        raise Refused(f"secagg: {too_few}; at least {session.least}")
     session = replace(session, heard=heard() if session.signers else b"")
     seeds = {session.neighbours[place]: session.mask_seed_with(place) for place in present}
     found = mask(vector, session.seed, seeds, session.me)
@@ -336,10 +341,9 @@ def _answered(session: Secrets, asked: ConfigRecord) -> tuple[tuple[int, ...], t
         raise Refused("secagg: this client has not masked its vector of this session")
     if sorted((*survivors, *gone)) != sorted(session.neighbours):
         raise Refused("secagg: each neighbour has either answered or not")
-    if len(survivors) + 1 < max(session.least, session.threshold):
-        raise Refused(
-            f"secagg: a sum of {len(survivors) + 1} clients is not unmasked; at least {session.least}"
-        )
+    if (count := len(survivors) + 1) < max(session.least, session.threshold):
+        found = f"a sum of {number_of(count, 'client')} is not unmasked"
+        raise Refused(f"secagg: {found}; at least {session.least}")
     return survivors, gone
 
 

@@ -24,6 +24,7 @@ from ..core.ground.columns import TEST, VALIDATION
 from ..core.ground.wire import DP_NOISE, EVAL_SPLITS, RUN, SERVER_ROUND
 from ..core.partition_id import name_of_data, partition_id_of
 from ..core.private import ErrorCode
+from ..core.text import number_of
 from ..privacy.accounts import Release, epsilon, noise_for
 from ..privacy.example_privacy import ExampleTerms, plan_of, release_of_round
 from ..privacy.floors import Floors, Refused
@@ -219,8 +220,9 @@ class SitePrivacy:
             of_run = of_same_run([*compress(entries, alike)], new)
             spent = epsilon_of([*of_run, new], config.dp_delta)
             if spent > budget * ROUNDING:
+                answered = number_of(len(of_run), "time")
                 raise Refused(
-                    f"privacy: this client's budget is spent: it has answered {len(of_run)} times in this "
+                    f"privacy: this client's budget is spent: it has answered {answered} in this "
                     f"run, and once more would have epsilon {spent:.3f}, above {budget:g}"
                 )
         if most and new.epsilon > most:

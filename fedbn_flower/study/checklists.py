@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..core.input_spec import InputSpec
+from ..core.text import number_of
 from ..data.notes import GROUPED
 from ..results.report.tables import Table
 from ..results.run_reader import Run
@@ -160,7 +161,7 @@ def _of_run(run: Run) -> dict[str, str]:
         else f"the last round, {summary.rounds}",
         "27": "none: one model, or one for each site",
         "29": uncertain,
-        "33": f"{new} sites that did not train" if new else "",
+        "33": f"{number_of(new, 'site')} that did not train" if new else "",
         "37": uncertain,
         "38": uncertain,
         "39": "the report's best, median and worst cases of each site" if summary.by_case else "",

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import not_allowed
+from ..core.text import are, number_of
 from ..records.cases import SCORE, SITE, TARGET, in_numbers
 from .statistics.cases import Cases
 from .statistics.intervals import share
@@ -226,7 +227,9 @@ def missed_in_silence(table: DataFrame, event: str) -> list[str]:
         return [line]
     of_sites = (_line(cases, f"site {site}", event) for site, cases in table.groupby(SITE, sort=False))
     lines = list(filter(None, of_sites))
-    more = [f"and {len(lines) - MOST_LINES} more sites" for _ in lines[MOST_LINES : MOST_LINES + 1]]
+    more = [
+        f"and {number_of(len(lines) - MOST_LINES, 'more site')}" for _ in lines[MOST_LINES : MOST_LINES + 1]
+    ]
     return [*lines[:MOST_LINES], *more]
 
 
@@ -235,7 +238,7 @@ def _line(cases: DataFrame, who: str, event: str) -> str:
     positives = counts.tp + counts.fn
     if positives < LEAST_POSITIVES or not area >= HIGH_AUROC or counts.sensitivity >= LOW_SENSITIVITY:
         return ""
-    missed = f"{counts.fn} of {positives} events ({event}) are missed at {USUAL}"
+    missed = f"{counts.fn} of {positives} events ({event}) {are(counts.fn)} missed at {USUAL}"
     better = choose_threshold(cases, "youden")
     found = counts_at(cases, better)
     return (

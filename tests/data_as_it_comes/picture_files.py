@@ -52,7 +52,7 @@ def another_suffix(root: Path) -> None:
         "examples": [held_out(2, 10)],
         "inputs": [
             (
-                "10 images of 16 bits per channel are kept as they are, divided by 65535: values 1200"
+                "10 images of 16 bits per channel are kept unchanged, divided by 65535: values 1200"
                 " to 4095; normalize=true enlarges them"
             )
         ],
@@ -68,7 +68,7 @@ def twelve_bits(root: Path) -> None:
     {
         "examples": [held_out(2, 10)],
         "inputs": [
-            "5 images of 16 bits per channel are kept as they are, divided by 65535: values 0 to 65535",
+            "5 images of 16 bits per channel are kept unchanged, divided by 65535: values 0 to 65535",
             "5 images of 8 bits are scaled to 16 bits (times 257)",
         ],
     },
@@ -83,7 +83,7 @@ def eight_and_sixteen_bits(root: Path) -> None:
     {
         "examples": [held_out(2, 10)],
         "inputs": [
-            "10 images of 16 bits per channel are kept as they are, divided by 65535: values 0 to 65535"
+            "10 images of 16 bits per channel are kept unchanged, divided by 65535: values 0 to 65535"
         ],
     },
     classes=("a", "b"),
@@ -101,7 +101,7 @@ def sixteen_bits_in_colour(root: Path) -> None:
         "examples": [held_out(2, 10)],
         "inputs": [
             "5 grey images are converted to three channels, because 5 others are in colour",
-            "10 images of 16 bits per channel are kept as they are, divided by 65535: values 0 to 9000;"
+            "10 images of 16 bits per channel are kept unchanged, divided by 65535: values 0 to 9000;"
             " normalize=true enlarges them",
             "the alpha channel of 10 images is dropped",
         ],
@@ -117,7 +117,7 @@ def sixteen_bits_with_alpha(root: Path) -> None:
 
 
 @CASES.add(
-    {"examples": [held_out(2, 10)], "inputs": ["10 images have 3 pages each, which become channels"]},
+    {"examples": [held_out(2, 10)], "inputs": ["10 images of 3 pages, which become channels"]},
     classes=("a", "b"),
     shape=(3, 4, 4),
 )
@@ -139,7 +139,7 @@ def one_stack(root: Path) -> None:
 
 
 @CASES.add(
-    {"examples": [held_out(2, 10)], "inputs": ["10 images have 2 pages each, which become channels"]},
+    {"examples": [held_out(2, 10)], "inputs": ["10 images of 2 pages, which become channels"]},
     classes=("a", "b"),
     shape=(6, 4, 4),
 )

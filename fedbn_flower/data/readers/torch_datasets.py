@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ...core.errors import UserError
+from ...core.text import number_of
 from ..dataset import Groups
 from ..notes import Note
 from ..numeric import finite, refuse_words
@@ -129,7 +130,7 @@ def _held_out(
     if groups is None:
         kept, fifth = held_out_fifth(y.reshape(len(y), -1)[:, 0], np.unique(ids, return_inverse=True)[1])
         if not len(fifth):
-            raise UserError(f"data: {len(y)} examples; expected at least 5 if no test is given")
+            raise UserError(f"data: {number_of(len(y), 'example')}; expected at least 5 if no test is given")
         return kept, fifth, Note("examples", f"{said} each client's examples is held out"), None
     form = "an array for each client, or a mapping of the clients' names to these"
     units = numbered_groups(groups, sizes, form)

@@ -56,7 +56,7 @@ def sentence(run: Run) -> str:
     model, strategy, client, objective = (
         without_folders(str(config.get(key))) for key in ("model", "strategy", "client", "objective")
     )
-    clients = f"{config.get('num-clients')} clients trained {model} on {run.dataset}"
+    clients = f"{number_of(config.get('num-clients', 0), 'client')} trained {model} on {run.dataset}"
     budget = f"{number_of(config.get('local-epochs', 0), 'local epoch')} per round"
     sentences = [
         f"{clients} (partition {config.get('partition')}), {budget}, with server rule "

@@ -13,7 +13,7 @@ from fedbn_flower.clients.problems.metrics import METRICS, Predicted
 from fedbn_flower.clients.problems.metrics.base import CLASSES, NUMBERS
 
 from ...core.ground.columns import HeldOut
-from ...core.text import joined
+from ...core.text import are, joined
 from ...records.cases import GROUP, ID, OF_CLASS, SITE, TARGET, is_binary, predictions_of
 from ...records.metrics import PERCENT, percent, spelt
 from ...records.summary import OfClasses
@@ -350,7 +350,7 @@ def in_words(best: BestCells[K], labels: Mapping[K, str], what: str, metric: str
         words = f"{first} has the best {what}, and {named}, which cannot be told from it"
     if not worse:
         return words
-    return f"{words}; {_named(worse, labels, best, metric)} {'is' if len(worse) == 1 else 'are'} worse"
+    return f"{words}; {_named(worse, labels, best, metric)} {are(len(worse))} worse"
 
 
 def _named(cells: Sequence[K], labels: Mapping[K, str], best: BestCells[K], metric: str) -> str:

@@ -1,16 +1,22 @@
 """Names that anybody may have written are seen, and do nothing to a terminal."""
 
 import doctest
+import re
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from fedbn_flower.cli import main
 from fedbn_flower.core import text
 from fedbn_flower.core.text import visible
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
+
+from ..results.html_page import Page
+
+ONE_OF_SEVERAL = re.compile(r"(?<![\w.,:/=±-]) ?\b1 (?:[a-z-]+ )?[a-z-]+(?<!s)s\b(?! left-out)")
 
 
 def test_what_is_not_seen_is_spelt_out():
@@ -39,3 +45,26 @@ def test_names_of_classes_and_sites_are_text_in_the_log_and_the_files(configured
     )
     assert "\x1b[2J" not in written
     assert "\x1b]0" not in written
+
+
+def test_one_of_a_thing_is_called_so(tmp_path, monkeypatch, capsys):
+    """A site, a round, an epoch, a trial and a run."""
+    pytest.importorskip("fedbn_flower.files")
+    pytest.importorskip("fedbn_flower.search")
+    monkeypatch.chdir(tmp_path)
+    rows = [f"lyon,{i % 7},{('no', 'yes')[i % 2]}" for i in range(60)]
+    (tmp_path / "one.csv").write_text("\n".join(["site,age,died", *rows]))
+    keys = "--dataset one.csv --label-column died --partition natural:site --model linear --client shared"
+    words = f"{keys} --rounds 1 --local-epochs 1 --backend inline".split()
+    assert main([*words, "--run-dir", "run"]) == 0
+    assert main([*words, "--search", "client-lr=0.01..0.1", "--trials", "1", "--run-dir", "found"]) == 0
+    assert main(["inspect", *keys.split()[1:], "--to", "seen"]) == 0
+    assert main(["report", "run"]) == main(["report", "found"]) == main(["runs", "."]) == 0
+    pages = [Page(path.read_text()) for path in tmp_path.rglob("*.html")]
+    texts = [*(line for page in pages for lines in page.text.values() for line in lines)]
+    texts += [cell for page in pages for row in page.rows for cell in row]
+    said = " | ".join([*capsys.readouterr().out.splitlines(), *texts])
+    assert len(pages) == 3
+    assert "1 client trained" in said
+    assert "1 round" in said
+    assert ONE_OF_SEVERAL.findall(said) == []

@@ -102,7 +102,7 @@ def test_pictures_of_every_mode_are_in_colour_and_of_16_bits_if_any_is(load, tmp
         ("inputs", "7 grey images are converted to three channels, because 2 others are in colour"),
         (
             "inputs",
-            "2 images of 16 bits per channel are kept as they are, divided by 65535: values 514 to 65535",
+            "2 images of 16 bits per channel are kept unchanged, divided by 65535: values 514 to 65535",
         ),
         ("inputs", "7 images of 8 bits are scaled to 16 bits (times 257)"),
         ("inputs", "the alpha channel of 2 images is dropped"),

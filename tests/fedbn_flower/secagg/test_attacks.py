@@ -107,10 +107,10 @@ def test_a_client_masks_one_vector_in_a_session_and_shares_its_keys_once(three):
 
 def test_a_client_has_no_part_in_a_sum_of_too_few(three):
     clients, letters, _ = three
-    with pytest.raises(Refused, match="1 clients are too few; at least 2"):
+    with pytest.raises(Refused, match="1 client is too few; at least 2"):
         clients[0].mask(present=0b10000000)
     clients[1].mask()
-    with pytest.raises(Refused, match="a sum of 1 clients is not unmasked; at least 2"):
+    with pytest.raises(Refused, match="a sum of 1 client is not unmasked; at least 2"):
         clients[1].help([], [0, 2], [letters[0][1], letters[2][1]])
 
 
@@ -120,7 +120,7 @@ def test_a_client_has_no_part_in_a_sum_of_too_few(three):
         ({words.NEIGHBOURS: [1, 1]}, "not as many as their keys"),
         ({words.NEIGHBOURS: [1, 0]}, "not as many as their keys"),
         ({words.KEYS: b"short"}, "not as many as their keys"),
-        ({words.THRESHOLD: 1}, "1 shares are too few"),
+        ({words.THRESHOLD: 1}, "1 share are too few"),
         ({words.THRESHOLD: 4}, "4 shares are too few"),
         ({words.ME: -1}, "'me' is no number"),
     ],

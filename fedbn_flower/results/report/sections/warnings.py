@@ -26,4 +26,4 @@ def failures(run: Run) -> Iterator[str]:
     if rows:
         yield Table(["client", "why the answer was not used", "count"], rows, words=2).html()
     elif run.summary.failures:
-        yield paragraph(f"{run.summary.failures} answers were not used; the reasons were not recorded.")
+        yield paragraph(f"Unused answers: {run.summary.failures}; the reasons were not recorded.")
