@@ -102,6 +102,14 @@ ANNEXES: dict[str, Annex] = {
         },
     ),
     "reference": Annex("pages of the docs"),
+    "runtime.ray": Annex(
+        "workers of Ray",
+        {
+            "grids": {"workers": "grids:grid_on"},
+            "workers": {"at-once": "background:start_ray", "once-they-pay": "background:BackgroundPool"},
+        },
+        keys=("ray-address", "workers"),
+    ),
     "search": Annex(
         "searches of hyper-parameters",
         {
@@ -151,7 +159,7 @@ ANNEXES: dict[str, Annex] = {
         {"commands": {"runs": "command:runs", "watch": "command:watch"}},
     ),
 }
-"""Every annex by the name of its folder; what several bring of a kind comes in this order."""
+"""Every annex by its folder, ``ROOM.NAME`` in a room; what several bring of a kind comes in this order."""
 
 
 def is_present(name: str) -> bool:
@@ -224,4 +232,4 @@ def _of_kind(kind: str) -> dict[str, Mapping[str, str]]:
 
 
 def _missing(annex: str) -> str:
-    return f"{ANNEXES[annex].gives} are in fedbn_flower/{annex}, which is not there"
+    return f"{ANNEXES[annex].gives} are in fedbn_flower/{annex.replace('.', '/')}, which is not there"

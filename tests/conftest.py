@@ -170,6 +170,7 @@ POOLS = []
 def pool():
     """Two workers of Ray."""
     if not POOLS:
+        pytest.importorskip("fedbn_flower.runtime.ray")
         from fedbn_flower.runtime.ray.pool import RayPool  # half a second that other tests do not wait for
 
         POOLS.append(RayPool(2, verbose=False))

@@ -22,6 +22,7 @@ VALUES = {
     **{"secagg": "on", "secagg-bits": "8", "secagg-threshold": "2", "secagg-min": "2"},
     **{"concurrency": "2", "mixing": "0.5", "protocol": "fedbuff:2"},
     **{"spacing": "2", "window": "0..400"},
+    **{"ray-address": "127.0.0.1:1", "workers": "2"},
 }
 """A value of a key that asks for an annex."""
 LINES = {
@@ -29,6 +30,7 @@ LINES = {
     "estimate": [["--dry-run"]],
     "files": [["--dataset", "nifti"], ["--dataset", "some.csv"], ["--dataset", "text:play.txt"]],
     "libraries": [[*SMALL, "--model", "torchvision:resnet18"]],
+    "runtime.ray": [["--backend", "ray"]],
     "search": [["--search", "client-lr=0.01,0.1"]],
     "study": [["export", "run", "--to", "methods"]],
 }
@@ -102,6 +104,11 @@ for asked in sys.stdin:
 """Has the libraries, which take seconds to import, once for all houses; no figure is drawn."""
 
 
+def place_of(annex, house=Path()):
+    """Return the folder of an annex in a house."""
+    return house.joinpath("fedbn_flower", *annex.split("."))
+
+
 @pytest.fixture(scope="module")
 def process(tmp_path_factory):
     command = [sys.executable, "-c", FORKED]
@@ -138,7 +145,7 @@ def house(tmp_path_factory):
             else:
                 shutil.copy(ROOT / part, folder / part)
         for name in annexes:
-            shutil.rmtree(folder / "fedbn_flower" / name)
+            shutil.rmtree(place_of(name, folder))
         for path in FILES:
             (folder / path).parent.mkdir(parents=True)
             (folder / path).touch()
@@ -171,7 +178,7 @@ def check_are_named(commands, folder, names, works=()):
     refused, imports = ended[len(works) : len(lines)], ended[len(lines) :]
     for name, line, (status, errors) in zip(lacks, lines[len(works) :], refused, strict=True):
         assert (status, len(errors)) == (2, 1), line
-        assert f"fedbn_flower/{name}, which is not there" in errors[0]
+        assert f"{place_of(name)}, which is not there" in errors[0]
     for word, (_, (error,)) in zip(words, imports, strict=True):
         assert error.startswith(f"UserError: {word}: ")
 
@@ -197,8 +204,9 @@ def test_without_one_of_them_the_rest_works(house, commands, name):
 @pytest.mark.slow
 def test_without_all_of_them_the_tests_of_the_rest_pass(house):
     folder = house(*ANNEXES)
+    names = [place_of(name).name for name in ANNEXES]
     for part in ("docs", "examples", "tests"):
-        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", *ANNEXES))
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", *names))
     line = [sys.executable, "-m", "pytest", "-o", "addopts=", "-q", "-rs", "-m", "not slow", *CORE]
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     ended = subprocess.run(line, cwd=folder, env=own, capture_output=True, text=True, timeout=1200)
@@ -219,6 +227,6 @@ def test_what_they_bring_is_there():
         for places in annex.brings.values():
             for place in places.values():
                 module, _, attribute = place.partition(":")
-                path = ROOT / "fedbn_flower" / name / f"{module.replace('.', '/')}.py"
+                path = place_of(name, ROOT) / f"{module.replace('.', '/')}.py"
                 assert path.exists() or (path.with_suffix("") / "__init__.py").exists(), (name, place)
                 assert attribute

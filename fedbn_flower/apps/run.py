@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from flwr.app import Context, RecordDict
 from flwr.serverapp import ServerApp
@@ -21,10 +21,9 @@ from ..config.keys import RUN_KEYS
 from ..core.errors import RunFailed, UserError, not_allowed
 from ..core.private import SUPERLINK_NODE_ID, app_run, calls_of_legacy_servers, waits_for_nodes
 from ..records.events import RunInfo
-from ..runtime.auto_grid import AutoGrid
 from ..runtime.grid import RUN_ID, LocalGrid
 from ..runtime.inline import InlineGrid
-from ..runtime.pools import BackgroundPool, Pool, check_workers, pool_for
+from ..runtime.pools import Pool, Work, check_workers, grid_on, pool_for
 from ..runtime.signals import forked_children_end_by_sigterm
 from ..strategies.signature import LegacyApi
 from .app import NODES, FlowerApp, checked_nodes, importable
@@ -74,10 +73,6 @@ def legacy_servers_on(grid: AppGrid) -> Iterator[None]:
     with calls_of_legacy_servers(Calls, wait):
         yield
 
-
-if TYPE_CHECKING:
-    from ..runtime.ray.grid import RayGrid
-    from ..runtime.ray.pool import RayPool
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -277,7 +272,7 @@ def _check_nodes(settings: Settings, awaited: int) -> None:
 
 
 @contextmanager
-def _workers(settings: Settings) -> Iterator["Pool | None"]:
+def _workers(settings: Settings) -> Iterator[Pool | None]:
     pool = pool_for(settings)
     try:
         yield pool
@@ -286,25 +281,15 @@ def _workers(settings: Settings) -> Iterator["Pool | None"]:
             pool.close()
 
 
-def _grid(app: FlowerApp, settings: Settings, pool: "Pool | None", rounds: Rounds) -> LocalGrid:
+def _grid(app: FlowerApp, settings: Settings, pool: Pool | None, rounds: Rounds) -> LocalGrid:
     clients = AppClients(app.client, settings.seed)
     inline = InlineGrid(settings.num_supernodes, app.run_config, clients=clients)
-    if pool is None:
-        return inline
-
-    def ray_grid(workers: "RayPool") -> "RayGrid":
-        from ..runtime.ray.grid import RayGrid
-
-        return RayGrid(workers, settings.num_supernodes, app.run_config, clients=clients)
-
-    if isinstance(pool, BackgroundPool):
-        auto = AutoGrid(inline, pool, ray_grid, rounds.expected_last())
-        rounds.watchers.append(partial(_plan, auto))
-        known = "pdb" in sys.modules
-        auto.may_move = lambda: known or "pdb" not in sys.modules  # breakpoint() imports it
-        return auto
-    return ray_grid(pool)
+    known = "pdb" in sys.modules
+    work = Work(rounds.expected_last(), may_move=lambda: known or "pdb" not in sys.modules)  # by breakpoint()
+    grid = grid_on(pool, inline, work)
+    rounds.watchers.append(partial(_plan, grid))
+    return grid
 
 
-def _plan(auto: AutoGrid, rounds: Rounds) -> None:
-    auto.plan(rounds.total, rounds.expected_last())
+def _plan(grid: LocalGrid, rounds: Rounds) -> None:
+    grid.plan(rounds.total, rounds.expected_last())

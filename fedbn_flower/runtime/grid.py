@@ -84,6 +84,9 @@ class LocalGrid(Grid):
     def work(self, messages: list[Message], timeout: float | None) -> Iterator[Message]:
         """The replies as they come, in any order; those not there after ``timeout`` seconds are left out."""
 
+    def plan(self, server_round: int, rounds: int) -> None:
+        """Say of which round the next phase is, and the number of the last one, where messages do not."""
+
     @property
     def place(self) -> Mapping[str, Any]:
         """Where clients run: the ``backend``, and the number of ``workers`` if it has some."""

@@ -1,14 +1,17 @@
-"""The workers that a configuration asks for, how many this machine bears, and when they start."""
+"""The workers that a configuration asks for, how many this machine bears, and the grid on them."""
 
 import logging
 import os
 import sys
-import threading
-import warnings
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
+from .. import annexes
 from ..core.errors import not_allowed
 from ..core.free_memory import available_memory
+from .grid import LocalGrid
+from .inline import InlineGrid
 
 
 class WantedWorkers(Protocol):
@@ -63,106 +66,68 @@ def check_workers(config: WantedWorkers) -> None:
         LOGGER.warning("workers: %d share %d cores, and are no quicker than %d", config.workers, cores, cores)
 
 
-if TYPE_CHECKING:
-    from .ray.pool import RayPool
+class Pool(Protocol):
+    """Workers on which clients can run."""
+
+    def close(self) -> None:
+        """End them, if they were started."""
 
 
-class BackgroundPool:
-    """Ray's workers, started in a thread while clients train in this process.
-
-    A machine whose cores others keep busy when this is made gets none: they would all wait for each other.
+@dataclass(frozen=True)
+class Work:
+    """What a run has its workers do.
 
     Parameters
     ----------
-    config : WantedWorkers
-        The configuration that says how many workers, and whether Ray's log lines are shown.
-    runs_left : int
-        How many runs that have not begun will use the workers.
+    rounds : int
+        Number of the run's last round.
+    remembers, examples, evaluated_at_once
+        As of `RayGrid`.
+    data : tuple[str, str, str], optional
+        The key that names the data, its value, and the digest of the data on this machine: those of all
+        machines have to have it.
+    may_move : callable
+        Whether workers may be started; seconds at a prompt of a debugger are none of the clients' work.
     """
 
-    def __init__(self, config: WantedWorkers, runs_left: int = 1) -> None:
-        self.runs_left = runs_left
-        self.workers = config.workers or os.cpu_count() or 1
-        self._config = config
-        self._pool: RayPool | None = None
-        self._thread: threading.Thread | None = None
-        self._usable = True
-        self._tried, self._closing = threading.Event(), threading.Event()
-        self._load = os.getloadavg()[0]
-
-    def start(self, why: str) -> None:
-        """Start the workers, and log why; nothing happens where they have been started or cannot be used."""
-        cores = os.cpu_count() or 1
-        if self._usable and self._load >= 2 * cores:  # once is what a run before this one leaves
-            self.give_up(RuntimeError(f"others keep all {cores} cores busy (load average {self._load:.1f})"))
-        if self._thread is None and self._usable:
-            LOGGER.info("Ray's workers start, since %s", why)
-            self._thread = threading.Thread(target=self._live, name="Ray", daemon=True)
-            self._thread.start()
-
-    def _live(self) -> None:
-        """Start Ray, and wait: its daemons end with the thread that started them."""
-        try:
-            self._pool = start_ray(self._config)
-            self._pool.wait_for_workers()
-        except Exception as error:
-            self.give_up(error)
-        finally:
-            self._tried.set()
-        self._closing.wait()
-
-    @property
-    def started(self) -> bool:
-        """Whether `start` was called."""
-        return self._thread is not None or not self._usable
-
-    @property
-    def ready(self) -> "RayPool | None":
-        """The workers, if all have started and can be used."""
-        return self._pool if self._tried.is_set() and self._usable else None
-
-    def give_up(self, error: Exception) -> None:
-        """Warn that the workers cannot be used, and do without them."""
-        self._usable = False
-        reason = " ".join(str(error).split()) or type(error).__name__
-        LOGGER.warning("Ray's workers are not used, everything runs in this process: %s", reason)
-
-    def close(self) -> None:
-        """End the workers, if they were started."""
-        if self._thread:
-            self._tried.wait()
-            if self._pool:
-                self._pool.close()
-            self._closing.set()
-            self._thread.join()
+    rounds: int
+    remembers: bool = True
+    examples: Sequence[int] = ()
+    evaluated_at_once: bool = False
+    data: tuple[str, str, str] | None = None
+    may_move: Callable[[], bool] = lambda: True
 
 
-Pool: TypeAlias = "RayPool | BackgroundPool"
-
-
-def pool_for(config: WantedWorkers, runs: int = 1) -> "Pool | None":
+def pool_for(config: WantedWorkers, runs: int = 1) -> Pool | None:
     """Return the workers that the configuration asks for; None for this process alone.
 
     ``runs`` is the number of runs that share them.
 
     With ``auto``, a cluster's address asks for its workers at once, and a device other than the CPU for none.
-    """
-    if config.backend == "ray" or (config.backend == "auto" and config.ray_address):
-        return start_ray(config)
-    return BackgroundPool(config, runs) if config.backend == "auto" and config.device == "cpu" else None
-
-
-def start_ray(config: WantedWorkers) -> "RayPool":
-    """Start Ray and its workers.
 
     Raises
     ------
     UserError
-        See `RayPool`.
+        When there is no cluster at the address, too few cores are free, or workers are not there at all.
     """
-    logging.getLogger("ray.widgets").setLevel(logging.WARNING)
-    with warnings.catch_warnings():  # in a notebook Ray and its tqdm ask for ipywidgets, which none here uses
-        warnings.filterwarnings("ignore", "IProgress not found")
-        from .ray.pool import RayPool  # half a second that nobody else is to wait for
+    if config.backend == "ray" or (config.backend == "auto" and config.ray_address):
+        started: Pool = annexes.load("workers", "at-once", f"backend: {config.backend!r}")(config)
+        return started
+    if config.backend != "auto" or config.device != "cpu":
+        return None
+    later = annexes.brought("workers").get("once-they-pay")
+    return later(config, runs) if later else None
 
-    return RayPool(config.workers, config.verbose, config.ray_address, on_gpus=config.device != "cpu")
+
+def grid_on(pool: Pool | None, inline: InlineGrid, work: Work) -> LocalGrid:
+    """Return the grid of a run on workers, or in this process alone without any.
+
+    Raises
+    ------
+    UserError
+        When the workers have started, and lack the run's data or cannot be sent an object of its session.
+    """
+    if pool is None:
+        return inline
+    grid: LocalGrid = annexes.load("grids", "workers")(pool, inline, work)
+    return grid

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from fedbn_flower.strategies.partial_sums import can_be_summed, take_sums
 
@@ -22,19 +21,14 @@ from ..results.run_folder import RunFolder
 from ..server.extensions import may_run_in_workers, nodes_keep_state
 from ..server.federation import Federation
 from ..site.cohorts import cohort_size, evaluate_of
-from .auto_grid import AutoGrid
 from .grid import LocalGrid
 from .inline import InlineGrid
-from .pools import BackgroundPool, Pool
+from .pools import Pool, Work, grid_on
 from .recorded_run import check_installed, recorded_run
-
-if TYPE_CHECKING:
-    from .ray.grid import RayGrid
-    from .ray.pool import RayPool
 
 
 def simulate(
-    federation: Federation, folder: Path, pool: "Pool | None", observers: Iterable[Observer] = ()
+    federation: Federation, folder: Path, pool: Pool | None, observers: Iterable[Observer] = ()
 ) -> Summary:
     """Run a federation on the pool's workers, or in this process without a pool, and return its summary.
 
@@ -125,7 +119,7 @@ def compared_alike(configs: Sequence[RunConfig]) -> list[RunConfig]:
     ]
 
 
-def make_grid(federation: Federation, pool: "Pool | None") -> LocalGrid:
+def make_grid(federation: Federation, pool: Pool | None) -> LocalGrid:
     """A Grid for this federation with one virtual node for each partition."""
     config = federation.config
     # Answers of a buffer have weights that workers do not know.
@@ -135,22 +129,17 @@ def make_grid(federation: Federation, pool: "Pool | None") -> LocalGrid:
     # Its clients do not resume by themselves: their memories are put back.
     run_config = config.model_copy(update={"resume": ""}).to_user_config()
     settings = (config.num_clients, run_config, cohort_size(federation.inputs), sums)
-    if pool is None:
-        return InlineGrid(*settings)
-
-    def ray_grid(workers: "RayPool") -> "RayGrid":
-        from .ray.grid import RayGrid
-
-        examples = federation.inputs.partitions.train.sizes.tolist()
-        remembers = federation.inputs.remembers or nodes_keep_state(config)
-        at_once = evaluate_of(federation.inputs) is not None
-        grid = RayGrid(workers, *settings, remembers, examples, evaluated_at_once=at_once)
-        workers.check_data("dataset", config.dataset, federation.dataset.digest)
-        return grid
-
-    if isinstance(pool, BackgroundPool):
-        return AutoGrid(InlineGrid(*settings), pool, ray_grid, config.rounds)
-    return ray_grid(pool)
+    return grid_on(
+        pool,
+        InlineGrid(*settings),
+        Work(
+            config.rounds,
+            federation.inputs.remembers or nodes_keep_state(config),
+            federation.inputs.partitions.train.sizes.tolist(),
+            evaluate_of(federation.inputs) is not None,
+            ("dataset", config.dataset, federation.dataset.digest),
+        ),
+    )
 
 
 def prepared_folder(config: RunConfig) -> Path:

@@ -14,10 +14,11 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 pytest.importorskip("fedbn_flower.apps")
+pytest.importorskip("fedbn_flower.runtime.ray")
 
 from fedbn_flower import UserError, run_app
 from fedbn_flower.apps import run as running
-from fedbn_flower.runtime import auto_grid
+from fedbn_flower.runtime.ray import auto_grid
 from tests.fedbn_flower.apps.written import CLIENT, IMPORTS, LEGACY_CLIENT, LEGACY_SERVER, write_app
 
 from .processes import LONG, processes_with, wait_for
@@ -202,7 +203,7 @@ def test_auto_moves_to_workers_once_they_pay_and_changes_nothing(both, tmp_path,
     settings = {"num_supernodes": 6, "run_config": {"num-server-rounds": 4}}
     inline, _ = both(folder, **settings)
     monkeypatch.setattr(auto_grid, "START", 0.0)
-    monkeypatch.setattr("fedbn_flower.runtime.pools.os.getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr("fedbn_flower.runtime.ray.background.os.getloadavg", lambda: (0.0, 0.0, 0.0))
     monkeypatch.setattr(running, "is_debugged", lambda: False)
     begun = auto_grid.AutoGrid._consider
 

@@ -153,9 +153,9 @@ def test_killed_with_its_workers_a_run_on_ray_ends_in_the_same_bits(tmp_path, ca
 MOVES = """
 import os, signal, sys, time
 from fedbn_flower import cli
-from fedbn_flower.runtime import auto_grid, pools
+from fedbn_flower.runtime.ray import auto_grid, background
 auto_grid.START = 0.0
-pools.os.getloadavg = lambda: (0.0, 0.0, 0.0)
+background.os.getloadavg = lambda: (0.0, 0.0, 0.0)
 moved = auto_grid.AutoGrid._moved
 
 def dies(grid):
@@ -173,6 +173,7 @@ sys.exit(cli.main(sys.argv[1:]))
 @pytest.mark.usefixtures("pictures_not_drawn")
 def test_killed_while_it_moves_to_ray_a_run_ends_in_the_same_bits(tmp_path, cache_dir, marked_environment):
     """Rounds go on here while the workers start. Killed as it moves, it begins here again."""
+    pytest.importorskip("fedbn_flower.runtime.ray")
     mark, environment = marked_environment
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     common = (*JOB, "--rounds", 12, "--client", "silobn", "--checkpoint-every", 2, "--cache-dir", cache_dir)

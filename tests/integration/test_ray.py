@@ -18,12 +18,14 @@ import ray
 from flwr.app import RecordDict
 from safetensors.numpy import load_file
 
+pytest.importorskip("fedbn_flower.runtime.ray")
+
 from fedbn_flower import cli
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime.auto_grid import AutoGrid
 from fedbn_flower.runtime.process_memory import MEMORY
 from fedbn_flower.runtime.ray import grid as ray_grid
+from fedbn_flower.runtime.ray.auto_grid import AutoGrid
 from fedbn_flower.runtime.ray.grid import RayGrid
 from fedbn_flower.runtime.ray.pool import RayPool
 from fedbn_flower.runtime.signals import breakpoints_as_before, sigterm_handled_as_before

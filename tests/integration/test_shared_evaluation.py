@@ -5,6 +5,8 @@ import os
 import pytest
 import ray
 
+pytest.importorskip("fedbn_flower.runtime.ray")
+
 from fedbn_flower.core.ground.columns import VALIDATION
 from fedbn_flower.runtime.ray.worker import Worker
 from fedbn_flower.runtime.simulation import make_grid

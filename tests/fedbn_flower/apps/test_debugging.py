@@ -2,10 +2,14 @@
 
 import sys
 
+import pytest
+
+pytest.importorskip("fedbn_flower.runtime.ray")
+
 from fedbn_flower import run_app
 from fedbn_flower.apps.run import DEBUGGERS, is_debugged
-from fedbn_flower.runtime import auto_grid
-from fedbn_flower.runtime.pools import BackgroundPool
+from fedbn_flower.runtime.ray import auto_grid
+from fedbn_flower.runtime.ray.background import BackgroundPool
 
 from .written import write_app
 

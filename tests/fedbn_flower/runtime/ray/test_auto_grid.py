@@ -7,10 +7,11 @@ import pytest
 
 from fedbn_flower import simulate
 from fedbn_flower.core.errors import RunFailed, UserError
-from fedbn_flower.runtime import auto_grid, pools
-from fedbn_flower.runtime.auto_grid import AutoGrid, Workload
 from fedbn_flower.runtime.inline import InlineGrid
-from fedbn_flower.runtime.pools import BackgroundPool, pool_for
+from fedbn_flower.runtime.pools import pool_for
+from fedbn_flower.runtime.ray import auto_grid, background
+from fedbn_flower.runtime.ray.auto_grid import AutoGrid, Workload
+from fedbn_flower.runtime.ray.background import BackgroundPool
 from fedbn_flower.runtime.simulation import make_grid
 from fedbn_flower.server.federation import Federation
 
@@ -178,7 +179,7 @@ def test_a_ray_whose_workers_do_not_start_is_ended_and_not_used(configured, monk
         def close(self):
             ended.append("closed")
 
-    monkeypatch.setattr(pools, "start_ray", lambda config: Broken())
+    monkeypatch.setattr(background, "start_ray", lambda config: Broken())
     pool = BackgroundPool(configured())
     assert pool.ready is None
     pool.start("they pay")

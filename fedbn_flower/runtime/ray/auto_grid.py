@@ -11,15 +11,15 @@ from flwr.app import ArrayRecord, Message
 from fedbn_flower.clients import Groups
 from fedbn_flower.clients.problems.evaluation import Sums
 
-from ..core.errors import RunFailed, UserError
-from ..site.adapter import round_of
-from .grid import LocalGrid
-from .inline import InlineGrid
-from .pools import BackgroundPool
+from ...core.errors import RunFailed, UserError
+from ...site.adapter import round_of
+from ..grid import LocalGrid
+from ..inline import InlineGrid
+from .background import BackgroundPool
 
 if TYPE_CHECKING:
-    from .ray.grid import RayGrid
-    from .ray.pool import RayPool
+    from .grid import RayGrid
+    from .pool import RayPool
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -91,8 +91,8 @@ class AutoGrid(LocalGrid):
         The workers.
     ray_grid : callable
         Makes the grid that runs clients on the workers.
-    rounds : int
-        Number of the run's last round.
+    rounds, may_move
+        As of `Work`.
     """
 
     def __init__(
@@ -101,6 +101,7 @@ class AutoGrid(LocalGrid):
         pool: BackgroundPool,
         ray_grid: "Callable[[RayPool], RayGrid]",
         rounds: int,
+        may_move: Callable[[], bool] = lambda: True,
     ) -> None:
         super().__init__(inline.num_clients, inline.run_config, inline.cohort, inline.sums, inline.clients)
         pool.runs_left -= 1
@@ -110,11 +111,9 @@ class AutoGrid(LocalGrid):
         self._ray: RayGrid | None = None
         self._work = Workload(rounds)
         self._round = 0
-        self.may_move: Callable[[], bool] = lambda: True
-        """Whether workers may be started; seconds at a prompt of a debugger are none of the clients' work."""
+        self._may_move = may_move
 
     def plan(self, server_round: int, rounds: int) -> None:
-        """Say of which round the next phase is, and the number of the last one, where messages do not."""
         self._round, self._work.rounds = server_round, rounds
 
     @property
@@ -156,7 +155,7 @@ class AutoGrid(LocalGrid):
 
     def _consider(self, done: int, groups: Sequence[list[Message]]) -> None:
         """Start the workers in the background if they pay."""
-        if self._pool.started or not self.may_move():
+        if self._pool.started or not self._may_move():
             return
         left = self._work.left(done, len(groups), self._pool.runs_left)
         saved = left * (1 - 1 / min(self._pool.workers, len(groups)))
