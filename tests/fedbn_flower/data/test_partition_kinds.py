@@ -2,9 +2,12 @@
 
 import numpy as np
 import pytest
+from datasets import Dataset
+from flwr_datasets.partitioner import DirichletPartitioner
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import partition_dataset
+from fedbn_flower.data.partition.division import dirichlet
 from fedbn_flower.data.partition.spec import PartitionSpec
 
 from .labelled import CLASSES, divided, made
@@ -97,6 +100,20 @@ def test_fewer_clients_than_ids_are_drawn_and_reported(tmp_path):
     hint = ", which no client has; num-clients 3 has them all"
     assert parts.left_out(False) == f"{output}{hint}"
     assert parts.left_out(True) == f"{output}, 2 of 6 test examples{hint}"
+
+
+@pytest.mark.filterwarnings("ignore:The specified min_partition_size")
+@pytest.mark.parametrize("alpha", [0.1, 5.0])
+def test_dirichlet_is_that_of_flower_with_this_alpha(alpha):
+    """At alpha 0.1 it draws until each client has two examples."""
+    labels = np.arange(120) % 3
+    reference = DirichletPartitioner(
+        num_partitions=4, partition_by="y", alpha=alpha, min_partition_size=2, seed=3
+    )
+    reference.dataset = Dataset.from_dict({"row": range(120), "y": labels})
+    expected = [sorted(reference.load_partition(i)["row"]) for i in range(4)]
+    assert [sorted(rows.tolist()) for rows in dirichlet(labels, 4, alpha, 3)] == expected
+    assert PartitionSpec.parse(f"dirichlet:{alpha}").argument == alpha
 
 
 @pytest.mark.slow

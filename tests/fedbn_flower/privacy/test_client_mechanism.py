@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -170,6 +171,14 @@ def test_poisson_sampling_is_of_each_client_by_itself(mechanism):
     np.testing.assert_allclose(asked.mean(0), 0.3, atol=0.05)
     together = asked.T.astype(float) @ asked / len(asked)
     np.testing.assert_allclose(together[~np.eye(50, dtype=bool)], 0.09, atol=0.035)
+
+
+def test_poisson_sampling_asks_the_clients_whose_number_is_below_the_probability(mechanism, monkeypatch):
+    """Of 1,000 numbers at even steps of (0, 1) those below 0.3 are the first 300."""
+    found = mechanism(sampling="poisson", probability=0.3, num_answers=300.0)
+    even = SimpleNamespace(uniform=lambda count: (np.arange(count) + 0.5) / count)
+    monkeypatch.setattr(Key, "numbers", lambda *_: even)
+    assert np.flatnonzero(found.sample(1, np.arange(1000))).tolist() == [*range(300)]
 
 
 def test_a_fixed_sample_has_its_size_and_every_client_the_same_chance(mechanism):
