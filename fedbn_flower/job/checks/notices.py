@@ -50,17 +50,20 @@ def notices(inputs: RunInputs) -> list[str]:
         *_warn_about_written_classes(inputs.config),
         *_warn_about_evaluation(inputs),
         *of_few_cases(inputs),
-        *_warn_about_rare_event(inputs),
         *warn_about_own_state(inputs),
     )
     return [line for line in found if line]
 
 
 def warnings_of_data(inputs: RunInputs) -> Iterator[str]:
-    """Yield warnings of a run's or a site's data: targets or inputs that are probably not intended."""
+    """Yield warnings of a run's or a site's data: targets or inputs that are probably not intended.
+
+    And of what the accuracy of a rare event decides.
+    """
     if inputs.dataset.has_examples:
         for check in annexes.brought("checks").values():
             yield from check(inputs)
+        yield from filter(None, _warn_about_rare_event(inputs))
 
 
 def _warn_about_clients_data(inputs: RunInputs) -> Iterator[str]:

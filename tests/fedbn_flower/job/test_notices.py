@@ -6,6 +6,9 @@ from torch import nn
 
 from clients import FedAvgClient, Loss, Objective
 from fedbn_flower.core.errors import RunFailed
+from fedbn_flower.server.federation import Federation
+
+from ..data.test_own_data import Sites
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(24, 6)).astype(np.float32)
@@ -169,6 +172,22 @@ def test_what_is_decided_by_the_accuracy_of_a_rare_event_is_told(output, events,
     x, y = RNG.normal(size=(100, 6)).astype(np.float32), np.int64(np.arange(100) % 25 < events / 4)
     val_fraction = 0.2 * ("best" in keys or "patience" in keys)
     assert output(("metrics: ", "target: "), data=(x, y, x, y), val_fraction=val_fraction, **keys) == told
+
+
+@pytest.mark.parametrize(("events", "told"), [(2, [CHOSEN, REACHED]), (20, [])])
+def test_a_site_is_told_it_of_its_own_data_of_which_the_server_knows_nothing(
+    configured, tmp_path, caplog, events, told
+):
+    pytest.importorskip("fedbn_flower.files")
+    (tmp_path / "own.csv").write_text("\n".join(["x,died", *(f"{i},{int(i < events)}" for i in range(50))]))
+    keys = {"patience": 2, "target": "accuracy=0.9", "val_fraction": 0.2, "rounds": 1, "model": "linear"}
+    keys |= {"dataset": "shape:1:2", "label_column": "died", "columns": "x", "client": "shared"}
+    config = configured(**keys, num_clients=2)
+    nodes = [{"data-path": str(tmp_path / "own.csv"), "partition-id": number} for number in range(2)]
+    federation = Federation(config)
+    assert not [line for line in federation.warnings if "accuracy" in line]
+    federation.run(Sites(config, nodes), [])
+    assert [line for line in caplog.messages if "says little of" in line] == told * 2
 
 
 def test_clients_of_one_class_each_are_reported(output):
