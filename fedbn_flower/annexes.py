@@ -101,6 +101,13 @@ ANNEXES: dict[str, Annex] = {
             "evaluations": {"lockstep": "cohorts:evaluate_of"},
         },
     ),
+    "own_data": Annex(
+        "readers of Datasets and of what functions return",
+        {
+            "datasets": {"pooled": "torch_datasets:pooled"},
+            "functions": {"returned": "own_function:load_returned"},
+        },
+    ),
     "reference": Annex("pages of the docs"),
     "runtime.ray": Annex(
         "workers of Ray",

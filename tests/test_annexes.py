@@ -30,6 +30,7 @@ LINES = {
     "estimate": [["--dry-run"]],
     "files": [["--dataset", "nifti"], ["--dataset", "some.csv"], ["--dataset", "text:play.txt"]],
     "libraries": [[*SMALL, "--model", "torchvision:resnet18"]],
+    "own_data": [["--dataset", "own.py:data"]],
     "runtime.ray": [["--backend", "ray"]],
     "search": [["--search", "client-lr=0.01,0.1"]],
     "study": [["export", "run", "--to", "methods"]],
@@ -37,7 +38,7 @@ LINES = {
 """What else asks for one, but its commands, where there is a run."""
 BEHIND = {"clinic": "files"}
 """An annex of whose lines another would be asked first."""
-FILES = ("nifti/a/1.nii.gz", "dicom/a/1.dcm")
+FILES = ("nifti/a/1.nii.gz", "dicom/a/1.dcm", "own.py")
 CORE = (
     "tests/strategies/messages",
     "tests/fedbn_flower/config/test_config.py",
@@ -147,7 +148,7 @@ def house(tmp_path_factory):
         for name in annexes:
             shutil.rmtree(place_of(name, folder))
         for path in FILES:
-            (folder / path).parent.mkdir(parents=True)
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).touch()
         return folder
 

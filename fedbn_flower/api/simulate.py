@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import logging
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 from fedbn_flower.clients.modules.surroundings import usual_surroundings
 from fedbn_flower.strategies import PseudoGradientStrategy
 
+from .. import annexes
 from ..config.data_request import predicted_by
 from ..config.given import check_given, given_settings
 from ..config.gone import refuse_gone
@@ -33,8 +35,7 @@ from ..core.logs import show_log
 from ..core.process_cache import clear_process_caches
 from ..core.session_objects import new_name, with_session_objects
 from ..data import cache_folder
-from ..data.readers.arrays import arrays_by_name, keep_arrays, numbered_groups
-from ..data.readers.torch_datasets import are_datasets, pooled
+from ..data.readers.arrays import are_datasets, arrays_by_name, keep_arrays, numbered_groups
 from ..data.sources import GROUP
 from ..data.splits.subgroups import given_subgroups
 from ..extensions import Extension
@@ -215,7 +216,8 @@ def _store_data(
         return {"dataset": name, **grouped, **({"subgroups": ",".join(divided)} if divided else {})}
     if subgroups:
         raise UserError("subgroups: not used with Datasets; expected arrays as data, or a table as dataset")
-    name = keep_arrays(cache, *pooled(data, test, groups), predict=predict)
+    pooled: Callable[..., tuple[Any, ...]] = annexes.load("datasets", "pooled", "data")
+    name = partial(keep_arrays, cache, predict=predict)(*pooled(data, test, groups))
     return {"dataset": name, "partition": "natural:client", "num-clients": len(data), **grouped}
 
 

@@ -1,6 +1,6 @@
 """The dataset that a run's keys request, and the number of its natural clients."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import numpy as np
@@ -8,13 +8,14 @@ from flwr.app import UserConfigValue
 
 from fedbn_flower.clients import Problem
 
+from .. import annexes
 from ..core.errors import Conflict, UserError, refuse
 from ..core.ground.columns import HeldOut
 from ..data import MADE, Dataset, Request, cache_folder, load_dataset
 from ..data.dataset import GROUP_KEY
 from ..data.readers.digits import SCANNERS
 from ..data.readers.digits import SITES as SCANNED
-from ..data.readers.own_function import is_function, load_returned
+from ..data.sources import is_function
 from ..data.splits.groups import pattern_of
 from ..data.splits.split_by import SplitBy
 from ..data.splits.subgroups import attributes_of
@@ -54,7 +55,8 @@ def load_requested(request: Request, cache_dir: str) -> Dataset:
     if not is_function(request.name):
         return load_dataset(request, cache)
     with as_user_error(DATASET.key, request.name):
-        return load_returned(request, DATASET.find(request.name), cache)
+        load: Callable[..., Dataset] = annexes.load("functions", "returned", DATASET.key)
+        return load(request, DATASET.find(request.name), cache)
 
 
 def request_of(config: RunConfig, data_path: str = "") -> Request:

@@ -24,7 +24,7 @@ from ..core.ground.wire import (
     UPDATE_BOUND,
     UPDATE_STEP,
 )
-from ..data.readers.own_function import is_function
+from ..data.sources import is_function
 from ..extensions import EXTENSIONS, Extension, ServerHook, built_in
 from ..names import (
     CLIENT,

@@ -13,8 +13,7 @@ from ..data.column_text import split_words
 from ..data.partition.spec import PartitionSpec
 from ..data.readers.digits import DIGITS, SCANNERS, SITE
 from ..data.readers.made import QUADRATIC, SYNTHETIC
-from ..data.readers.own_function import is_function
-from ..data.sources import ARRAYS, OF_MASKS
+from ..data.sources import ARRAYS, OF_MASKS, is_function
 from ..data.text import TEXT, TOKENS
 from ..extensions import ExtensionKeys, ServerHook, built_in
 from ..extensions.selection import UNIFORM, clients_a_round

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.errors import UserError
 from ..core.named_call import is_of_library
-from ..data.readers.own_function import is_function
+from ..data.sources import is_function
 from ..names import DATASET, METRIC, MODEL, WITH_ARGUMENT, parts
 from ..names import is_code as is_code_with_argument
 from .metric_names import is_code, metric_names

@@ -1,10 +1,13 @@
 """Open the source of a dataset by its name."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from .. import annexes
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors, refuse
+from ..core.files import path_of
+from ..core.session_objects import is_session_name
 from .dataset import COLUMNS, Decoded, Request
 from .readers.digits import DIGITS, SCANNERS, decode_digits, decode_scanners
 from .readers.made import QUADRATIC, SYNTHETIC, decode_quadratic, decode_synthetic
@@ -21,6 +24,14 @@ OF_FILES = ("image_size", "spacing", "window")
 """The fields of a `Request` that are of files of images."""
 OF_IMAGES = COLUMNS[:-1]
 """Those of columns that do not say whose an example is."""
+FUNCTION = re.compile(r".*\.py:\w+", re.DOTALL)
+"""The name of a function in a file."""
+
+
+def is_function(dataset: str) -> bool:
+    """Whether a dataset's name is that of a function in a file, or of an object of this session."""
+    own = is_session_name(dataset) and not path_of(dataset).exists()
+    return own or bool(FUNCTION.fullmatch(dataset))
 
 
 @dataclass(frozen=True)

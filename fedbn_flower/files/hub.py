@@ -15,13 +15,15 @@ from ..core.text import number_of
 from ..data.column_text import Feature
 from ..data.dataset import OF_TEXTS, Decoded, Request
 from ..data.float32 import as_float32
-from ..data.labels import Classes, as_class_numbers, gaps, number_names
+from ..data.labels import Classes, gaps
 from ..data.masks import numbered
 from ..data.notes import Note
 from ..data.splits import origins
 from .decoding import ImageDecoder, ImageFile
 from .held_out import find_test_split, of_split_columns
+from .labels import as_class_numbers, number_names
 from .mask_files import MaskDecoder
+from .paths import of_paths
 from .pictures import by_split, decoded_rows
 from .tables.header import CELL
 from .tables.labels import Targets, encode_targets, find_labels, refuse_alike
@@ -342,7 +344,7 @@ def _origins(
         start, stop = stop, stop + size
         paths = [file.content for file in files[start:stop] if isinstance(file.content, Path)]
         if len(paths) == size and all(path.is_relative_to(root.resolve()) for path in paths):
-            found += list(origins.of_paths(paths, root.resolve()))
+            found += list(of_paths(paths, root.resolve()))
         else:
             found += list(origins.of_items(root.name if root.is_file() else split, size))
     return found

@@ -14,9 +14,10 @@ from ..data.dataset import Decoded, Request
 from ..data.images.kind import images_decoded
 from ..data.labels import Classes, gaps
 from ..data.notes import Note
-from ..data.splits import origins, units_of
+from ..data.splits import units_of
 from .decoding import ImageDecoder, is_image, is_image_name, name_of_image
 from .held_out import of_split_columns, split_folders
+from .paths import of_paths
 from .pictures import files_of, whose
 from .tables.header import is_unnamed
 from .tables.labelled import labelled_rows
@@ -330,7 +331,7 @@ def decode_labelled_images(request: Request, walked: Walk, tables: Tables) -> De
         notes += gaps(y)
     elif len(found.label_names) > 1:
         names = tuple(found.label_names)
-    whole = found.with_columns({"x": x}, origins.of_paths(files, walked.root))
+    whole = found.with_columns({"x": x}, of_paths(files, walked.root))
     classes = Classes(targets.outputs, names, numbered_here)
     return images_decoded(whole.at(train), whole.at(test), classes, notes)
 

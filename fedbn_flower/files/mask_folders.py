@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from ..core.errors import UserError
 from ..core.text import number_of
 from ..data.dataset import Decoded, Request
-from ..data.labels import CLASS_NAMES, classes_of_folder
 from ..data.masks import numbered
 from ..data.notes import Note
 from .decoding import ImageDecoder, Pixels, is_image, name_of_image
 from .held_out import split_folders
+from .labels import CLASS_NAMES, classes_of_folder
 from .mask_files import MaskDecoder
 from .picture_names import MASK_ENDING
 from .pictures import by_split, decoded_rows, files_of, in_order, refuse_other_sites, whose

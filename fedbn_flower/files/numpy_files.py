@@ -10,11 +10,12 @@ from ..core.errors import UserError
 from ..data.dataset import Decoded, Request
 from ..data.images.channels import channels_first
 from ..data.images.kind import Part
-from ..data.labels import Classes, classes_of_folder, gaps
+from ..data.labels import Classes, gaps
 from ..data.masks import as_masks, decoded, numbered, with_channels
 from ..data.notes import Note
 from ..data.numeric import as_targets, floats_as_classes
 from ..data.splits import origins
+from .labels import classes_of_folder
 from .pictures import decoded_rows
 from .unread_files import IN_PYTHON
 

@@ -21,10 +21,11 @@ from ..data.images.kind import Part, images_decoded
 from ..data.labels import Classes
 from ..data.notes import Note
 from ..data.scans import patients_of
-from ..data.splits import origins, units_of
-from ..data.splits.groups import PATIENT, groups_of_paths
+from ..data.splits import units_of
+from ..data.splits.groups import PATIENT
 from .decoding import ImageFile
 from .held_out import held_out_images
+from .paths import groups_of_paths, of_paths
 from .picture_names import of_patients
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def files_of(paths: Iterable[Path]) -> list[ImageFile]:
 def in_order(rows: DataFrame, root: Path) -> DataFrame:
     """Return the rows to train on, then those to test on, with the origins of their paths below a folder."""
     rows = rows.sort_values("split", key=lambda splits: splits != "train", kind="stable", ignore_index=True)
-    return rows.assign(origin=list(origins.of_paths(rows["path"], root)))
+    return rows.assign(origin=list(of_paths(rows["path"], root)))
 
 
 def by_split(rows: DataFrame, x: NDArray, y: NDArray) -> list[Part]:

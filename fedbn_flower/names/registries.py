@@ -60,7 +60,7 @@ COMPRESS = Registry("compress", CODECS, Codec)
 NORM = Registry("norm", NORMS, Norm)
 FUNCTIONS: Mapping[str, Callable[[str], object]] = {}
 DATASET = Registry("dataset", FUNCTIONS, argument="'train' or 'test'")
-"""Functions that return data; see `data.readers.own_function`."""
+"""Functions that return data; see `own_data.own_function`."""
 
 
 def name_now(key: str, value: T) -> T | str:

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+pytest.importorskip("fedbn_flower.own_data")
+
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core import free_memory
 from fedbn_flower.core.errors import UserError
@@ -13,8 +15,8 @@ from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.images.moments import Moments
 from fedbn_flower.data.readers.arrays import keep_arrays
-from fedbn_flower.data.readers.torch_datasets import pooled
 from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.own_data.torch_datasets import pooled
 
 from . import folders, mask_files, picture_files, picture_tables
 from .pictures import CASES

@@ -292,3 +292,35 @@ def _notes_on_targets(arrays: Mapping[str, NDArray], y: NDArray, y_test: NDArray
 
 def _digest(arrays: Sequence[NDArray], notes: Sequence[Note]) -> str:
     return sha256_of(((f"{array.dtype} {array.shape}", array) for array in arrays), repr(notes))[:24]
+
+
+def is_dataset(value: object) -> bool:
+    """Return whether a value has items by number, as a Dataset, and is no array, tensor or table."""
+    has_methods = all(hasattr(value, method) for method in ("__getitem__", "__len__"))
+    is_table = hasattr(value, "to_numpy")
+    return has_methods and not is_table and not isinstance(value, np.ndarray | torch.Tensor | str | Mapping)
+
+
+def is_stream(value: object) -> bool:
+    """Return whether a value gives items one after the other: meant as a Dataset, though it has no length."""
+    is_other = isinstance(value, np.ndarray | torch.Tensor | str | Mapping) or hasattr(value, "to_numpy")
+    return hasattr(value, "__iter__") and not is_other
+
+
+def are_datasets(data: object) -> bool:
+    """Return whether ``data`` is a mapping, or a sequence of Datasets instead of arrays."""
+    if isinstance(data, Mapping):
+        return True
+    if isinstance(data, tuple) and _are_lists_of_columns(data):
+        return False
+    return isinstance(data, list | tuple) and bool(data) and all(is_dataset(x) or is_stream(x) for x in data)
+
+
+def _are_lists_of_columns(data: tuple[Any, ...]) -> bool:
+    """Return whether a tuple is one of inputs and targets as lists, in place of arrays.
+
+    A list of pairs is a Dataset, but not where another list holds no pairs, as one of targets does.
+    """
+    if len(data) not in (2, len(PARTS)) or not all(isinstance(part, list) and part for part in data):
+        return False
+    return not all(isinstance(part[0], tuple | list) and len(part[0]) == 2 for part in data)

@@ -5,14 +5,12 @@ each row as the row's unit, as ``dp-unit`` has it: there is one mechanism for bo
 """
 
 import re
-from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.errors import UserError, not_allowed
-from ...core.text import GROUPS, number_of
+from ...core.errors import not_allowed
+from ...core.text import GROUPS
 
 PATIENT = "PatientID"
 """What DICOM files call a patient, of whom all pictures stay together without any key."""
@@ -46,25 +44,6 @@ def pattern_of(key: str, text: str) -> re.Pattern[str] | None:
     if pattern.groups != 1:
         raise not_allowed(key, text, f"{GROUPS}; it has {pattern.groups}")
     return pattern
-
-
-def groups_of_paths(key: str, text: str, paths: Sequence[Path], root: Path) -> NDArray[np.str_] | None:
-    """Return what a key's pattern finds in the path of each picture within its folder; None without one.
-
-    Raises
-    ------
-    UserError
-        When a path does not have the pattern, or its group is empty.
-    """
-    pattern = pattern_of(key, text)
-    if not pattern:
-        return None
-    names = [path.relative_to(root).as_posix() for path in paths]
-    found = [(match.group(1) or "") if (match := pattern.search(name)) else "" for name in names]
-    if odd := [name for name, group in zip(names, found, strict=True) if not group]:
-        lacks = f"{odd[0]!r} ({len(odd)} of {number_of(len(names), 'picture')})"
-        raise UserError(f"{key}: {pattern.pattern!r} finds no group in {lacks}")
-    return np.array(found, np.str_)
 
 
 def strata_of(targets: NDArray) -> Rows:

@@ -5,8 +5,6 @@ names stand in it, so that no message to the server ever has it.
 """
 
 import os
-from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +22,3 @@ def of_items(name: str, items: int | NDArray[np.int64]) -> Origins:
     """Return ``NAME[ITEM]``, with items as Python counts them, from 0 on: so many, or these."""
     numbers = np.arange(items) if isinstance(items, int) else items
     return np.strings.add(np.strings.add(os.fsencode(f"{name}["), numbers.astype(np.bytes_)), b"]")
-
-
-def of_paths(paths: Iterable[Path], root: Path) -> Origins:
-    """Return the paths of files below a folder, with slashes."""
-    return np.array([os.fsencode(path.relative_to(root).as_posix()) for path in paths], np.bytes_)

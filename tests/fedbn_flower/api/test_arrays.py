@@ -6,10 +6,12 @@ import torch
 from PIL import Image
 from torch.utils.data import IterableDataset, TensorDataset
 
+pytest.importorskip("fedbn_flower.own_data")
+
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.notes import Note
-from fedbn_flower.data.readers.arrays import arrays_by_name, keep_arrays
-from fedbn_flower.data.readers.torch_datasets import are_datasets, pooled
+from fedbn_flower.data.readers.arrays import are_datasets, arrays_by_name, keep_arrays
+from fedbn_flower.own_data.torch_datasets import pooled
 
 from ...quick import diagonal_quick
 from ..refusal import one_line

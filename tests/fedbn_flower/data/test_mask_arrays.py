@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+pytest.importorskip("fedbn_flower.own_data")
+
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.readers.arrays import keep_arrays
-from fedbn_flower.data.readers.torch_datasets import pooled
 from fedbn_flower.data.splits import held_out_fifth
+from fedbn_flower.own_data.torch_datasets import pooled
 
 from ..circles import circles
 

@@ -28,6 +28,7 @@ def test_other_models_take_them(configured, model):
 
 
 def sites(*sizes):
+    pytest.importorskip("fedbn_flower.own_data")
     x = torch.from_numpy(np.random.default_rng(0).normal(size=(sum(sizes), 6)).astype(np.float32))
     y = torch.arange(sum(sizes)) % 2
     return [TensorDataset(*part) for part in zip(x.split(sizes), y.split(sizes), strict=True)]

@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from fedbn_flower.clients.modules.lazy_torch import torch
 
-from ...core.errors import UserError
-from ...core.text import number_of
-from ..dataset import Groups
-from ..notes import Note
-from ..numeric import finite, refuse_words
-from ..splits import Rows, Units, held_out_fifth, held_out_groups
-from ..splits.origins import Origins, of_items
-from .arrays import PARTS, as_an_array, as_array, numbered_groups
+from ..core.errors import UserError
+from ..core.text import number_of
+from ..data.dataset import Groups
+from ..data.notes import Note
+from ..data.numeric import finite, refuse_words
+from ..data.readers.arrays import PARTS, as_an_array, as_array, is_dataset, is_stream, numbered_groups
+from ..data.splits import Rows, Units, held_out_fifth, held_out_groups
+from ..data.splits.origins import Origins, of_items
 
 Part = tuple[NDArray, NDArray]
 """Inputs and targets."""
@@ -37,27 +37,6 @@ class Pooled(NamedTuple):
     places: tuple[Origins, Origins]
     """``data[CLIENT][ITEM]``."""
     units: Units | None = None
-
-
-def are_datasets(data: object) -> bool:
-    """Return whether ``data`` is a mapping, or a sequence of Datasets instead of arrays."""
-    if isinstance(data, Mapping):
-        return True
-    if isinstance(data, tuple) and _are_lists_of_columns(data):
-        return False
-    return (
-        isinstance(data, list | tuple) and bool(data) and all(_is_dataset(x) or _is_stream(x) for x in data)
-    )
-
-
-def _are_lists_of_columns(data: tuple[Any, ...]) -> bool:
-    """Return whether a tuple is one of inputs and targets as lists, in place of arrays.
-
-    A list of pairs is a Dataset, but not where another list holds no pairs, as one of targets does.
-    """
-    if len(data) not in (2, len(PARTS)) or not all(isinstance(part, list) and part for part in data):
-        return False
-    return not all(isinstance(part[0], tuple | list) and len(part[0]) == 2 for part in data)
 
 
 def pooled(
@@ -173,18 +152,6 @@ def _named(key: str, data: Sequence[Any] | Mapping[Any, Any]) -> dict[str, Any]:
     return named
 
 
-def _is_dataset(value: object) -> bool:
-    has_methods = all(hasattr(value, method) for method in ("__getitem__", "__len__"))
-    is_table = hasattr(value, "to_numpy")
-    return has_methods and not is_table and not isinstance(value, np.ndarray | torch.Tensor | str | Mapping)
-
-
-def _is_stream(value: object) -> bool:
-    """Return whether a value gives items one after the other: meant as a Dataset, though it has no length."""
-    is_other = isinstance(value, np.ndarray | torch.Tensor | str | Mapping) or hasattr(value, "to_numpy")
-    return hasattr(value, "__iter__") and not is_other
-
-
 def _are_arrays(value: object) -> bool:
     return isinstance(value, tuple) and all(isinstance(part, np.ndarray | torch.Tensor) for part in value)
 
@@ -202,10 +169,10 @@ def _read(where: str, dataset: Any) -> Part:
         kinds = " and ".join(type(part).__name__ for part in dataset)
         hint = next(filter(None, map(as_an_array, "xy", dataset)))
         raise UserError(f"{where} is a pair of {kinds}; expected a pair of arrays{hint}")
-    if not _is_dataset(dataset):
+    if not is_dataset(dataset):
         kind = type(dataset).__name__
         wanted = "a Dataset with __len__ and __getitem__, or a pair of arrays"
-        listed = "; list(...) makes one of what ends" if _is_stream(dataset) else as_an_array("x", dataset)
+        listed = "; list(...) makes one of what ends" if is_stream(dataset) else as_an_array("x", dataset)
         raise UserError(f"{where} is a {kind}; expected {wanted}{listed}")
     try:
         count = len(dataset)

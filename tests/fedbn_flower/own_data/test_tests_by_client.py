@@ -11,10 +11,10 @@ from torch.utils.data import TensorDataset
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.readers.arrays import keep_arrays
-from fedbn_flower.data.readers.torch_datasets import pooled
 from fedbn_flower.job.checks.notices import notices
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.what_is_learnt import what_is_learnt
+from fedbn_flower.own_data.torch_datasets import pooled
 from fedbn_flower.records.summary import TESTED_ON, Summary
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.report import write_report

@@ -1,6 +1,5 @@
 """Read what a user's function or kind of data returns: ``--dataset FILE.py:NAME``."""
 
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -10,27 +9,18 @@ import numpy as np
 
 from fedbn_flower.clients.modules.lazy_torch import torch
 
-from ...core.errors import UserError, not_allowed
-from ...core.files import path_of
-from ...core.process_cache import process_cache
-from ...core.session_objects import is_session_name
-from ..cache import load_dataset
-from ..dataset import Dataset, Kind, Request
-from ..notes import Note
-from ..sources import ARRAYS, OF_CLIENTS
-from .arrays import keep_arrays
-from .torch_datasets import EVERYBODY, are_datasets, pooled
+from ..core.errors import UserError, not_allowed
+from ..core.process_cache import process_cache
+from ..data.cache import load_dataset
+from ..data.dataset import Dataset, Kind, Request
+from ..data.notes import Note
+from ..data.readers.arrays import are_datasets, keep_arrays
+from ..data.sources import ARRAYS, OF_CLIENTS
+from .torch_datasets import EVERYBODY, pooled
 
 NOT_BY_CLIENT = Note(
     "clients", "the function's own clients are not kept apart: partition natural:client does that"
 )
-FUNCTION = re.compile(r".*\.py:\w+", re.DOTALL)
-
-
-def is_function(dataset: str) -> bool:
-    """Whether a dataset's name is that of a function in a file, or of an object of this session."""
-    own = is_session_name(dataset) and not path_of(dataset).exists()
-    return own or bool(FUNCTION.fullmatch(dataset))
 
 
 @process_cache(maxsize=4)

@@ -1,0 +1,1 @@
+"""Readers of Datasets, and of what functions return."""
