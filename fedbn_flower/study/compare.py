@@ -17,6 +17,7 @@ from ..cli.argument_parser import Parser
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..core.text import joined
+from ..data.sources import MADE
 from ..records.metrics import PERCENT, decimals, heading, percent, shown, spelt
 from ..records.stored import APP, RUN, SEARCH, SWEEP, checked_kind, damage_as_user_errors
 from ..records.summary import OfClient, Summary
@@ -28,6 +29,7 @@ from ..results.report.html import page, paragraph, section, without_folders
 from ..results.report.reference import compared
 from ..results.report.runs_by_seed import (
     FOLDER,
+    SEED,
     Group,
     Sweep,
     common_metric,
@@ -121,7 +123,7 @@ class Compared:
             gained: gain_table(self.gains) if self.gains else None,
             **({self.ranks.title: self.ranks.table()} if self.ranks else {}),
             f"{CASES} by site": self.held_out,
-            "differences": self.differences,
+            "differences": self.differences if self.differences.rows else None,
             "costs": self.costs,
         }
         return {title: table for title, table in found.items() if table}
@@ -146,7 +148,7 @@ class Compared:
                 section("Results", *notes[:first], table.html(), told, *notes[first:]),
                 section("All pairs", *_noted(self.pairs)),
                 *(section(name, *_noted(found)) for name, found in self.beside.items()),
-                section("Differences", different.html() if different.rows else paragraph(ONLY_SEEDS)),
+                section("Differences", different.html() if different.rows else paragraph(NOTHING)),
                 section("Gain over training alone", *gain_section(self.gains)),
                 *rank_sections(self.ranks),
                 section(f"{CASES.capitalize()} by site", *counts_by_site(runs, self.held_out)),
@@ -222,7 +224,7 @@ def of_two(this: Path, other: Path) -> DataFrame:
     return DataFrame.from_dict(found, orient="index", columns=columns).rename_axis("metric")
 
 
-ONLY_SEEDS = "Only the seeds differ."
+NOTHING = "The runs have the same settings, seeds and data."
 COSTS: dict[str, Callable[[Summary], float | None]] = {
     "rounds": lambda summary: summary.rounds,
     "seconds": lambda summary: summary.seconds,
@@ -270,8 +272,8 @@ def _names(folders: Sequence[Path]) -> dict[Path, str]:
 
 
 def differences(groups: Sequence[Group]) -> Table:
-    """Return the keys, versions and data in which the groups differ: a row per key, a column per group."""
-    configs = [compared(group.runs[0]) for group in groups]
+    """Return the keys, versions and data in which the groups differ, and the seeds: a column per group."""
+    configs = [{**compared(group.runs[0]), SEED: _seeds(group)} for group in groups]
     every = dict.fromkeys(key for config in configs for key in config)
     keys = [key for key in every if len({config.get(key, "") for config in configs}) > 1]
     header = ["key", *(group.label for group in groups)]
@@ -279,18 +281,23 @@ def differences(groups: Sequence[Group]) -> Table:
     return Table(header, rows, words=len(header))
 
 
+def _seeds(group: Group) -> str:
+    return ", ".join(dict.fromkeys(str(run.config.get(SEED)) for run in group.runs))
+
+
 def data_warning(groups: Sequence[Group]) -> str:
     """Return a warning if the groups' runs use different examples, else an empty string.
 
-    Data that are drawn at random may differ between seeds.
+    Data that the seed draws differ between seeds.
     """
     runs = [run.config for group in groups for run in group.runs]
-    by_seed: dict[object, set[object]] = {}
+    drawn: dict[object, set[object]] = {}
     for config in runs:
-        by_seed.setdefault(config.get("seed"), set()).update({config.get("data")} - {None})
+        seed = config.get("seed") if str(config.get("dataset")).startswith(tuple(MADE)) else None
+        drawn.setdefault(seed, set()).update({config.get("data")} - {None})
     datasets = {config.get("dataset") for config in runs}
     digests = {config.get("data") or config.get("dataset") for config in runs}
-    same = all(len(found) < 2 for found in by_seed.values())
+    same = all(len(found) < 2 for found in drawn.values())
     if same and (len(digests) == 1 or len(datasets) == 1):
         return ""
     names = list(dict.fromkeys(run.dataset for group in groups for run in group.runs))

@@ -1,13 +1,14 @@
 """``compare``: what it writes and says, and what it refuses."""
 
 import json
+import shutil
 
 import pytest
 from scipy.stats import ttest_rel
 
 from fedbn_flower.cli import main
 from fedbn_flower.results.report.runs_by_seed import common_metric, metrics_table
-from fedbn_flower.study.compare import costs, data_warning, differences, in_common, read_groups
+from fedbn_flower.study.compare import Compared, costs, data_warning, differences, in_common, read_groups
 
 from ..results.html_page import Page
 from ..results.written import METRICS, summary_of, write_run, write_sweep
@@ -40,6 +41,7 @@ def test_two_runs_side_by_side(two):
     assert differences(groups).rows == [
         ["strategy", "fedyogi", "fedadam"],
         ["server-lr", "0.01", "0.1"],
+        ["seed", "0", "3"],
         ["tau", "", "0.5"],
     ]
     assert costs(groups).rows == [
@@ -68,6 +70,8 @@ def test_different_data_are_said_to_be(two, tmp_path, capsys):
     assert data_warning(read_groups([*two, write_run(tmp_path / "a", data="a")])) == ""  # not known
     changed = [tmp_path / "a", write_run(tmp_path / "b", data="b")]
     assert data_warning(read_groups(changed)) == words.format("digits with different examples")
+    later = [tmp_path / "a", write_run(tmp_path / "c", data="b", seed=1)]
+    assert data_warning(read_groups(later)) == words.format("digits with different examples")
     to = tmp_path / "page"
     assert main(["compare", str(two[0]), str(other), "--to", str(to)]) == 0
     assert words.format("digits, iris.csv") in capsys.readouterr().out
@@ -76,6 +80,17 @@ def test_different_data_are_said_to_be(two, tmp_path, capsys):
     assert {path.name for path in to.iterdir()} == {"compare.html", "compare.md"}  # nothing is drawn
     assert words.format("digits, iris.csv") in (to / "compare.md").read_text()
     assert "best" not in (to / "compare.md").read_text()
+
+
+def test_seeds_are_told_where_they_differ_and_nothing_where_all_is_the_same(two, tmp_path):
+    sweep = write_sweep(tmp_path / "sweep", {("fedavg", "fedbn"): (0.5, 0.6)})
+    write_run(tmp_path / "alone", summary_of([0.7, 0.9]), strategy="fedavg", client="fedbn")
+    found = differences(read_groups([sweep, tmp_path / "alone"]))
+    assert [row for row in found.rows if row[0] == "seed"] == [["seed", "0, 1", "0"]]
+    shutil.copytree(two[0], tmp_path / "copy")
+    compared = Compared.of(read_groups([two[0], tmp_path / "copy"]), "accuracy")
+    assert "differences" not in compared.tables
+    assert "The runs have the same settings, seeds and data." in compared.page()
 
 
 def test_data_that_the_seed_draws_are_not_different(tmp_path):
