@@ -139,6 +139,11 @@ class Candidate:
         return data_of(self.run)
 
     @property
+    def is_rare(self) -> bool:
+        """Whether its cases have an event, and few."""
+        return 0 < self.share < RARE
+
+    @property
     def stays_with_accuracy(self) -> bool:
         """Whether it cannot be compared by AUROC, of its cases or as its own metric."""
         return bool(self.lacks) and self.run.main_metric == "accuracy"
@@ -152,13 +157,8 @@ class Candidate:
 
 def led_together(candidates: Sequence[Candidate]) -> list[Run]:
     """Return runs that are compared; of those of the same data all are led by a rare event, or none is."""
-    data = led_data(candidates)
+    data = {found[0].data for found in _rare(candidates) if not any(one.stays_with_accuracy for one in found)}
     return [one.led if one.data in data else one.run for one in candidates]
-
-
-def led_data(candidates: Iterable[Candidate]) -> set[Data]:
-    """Return the data of those runs that are led by a rare event."""
-    return {found[0].data for found in _rare(candidates) if not any(one.stays_with_accuracy for one in found)}
 
 
 def why_by_accuracy(runs: Iterable[Run]) -> str:
@@ -184,7 +184,7 @@ def _rare(candidates: Iterable[Candidate]) -> list[list[Candidate]]:
     for one in candidates:
         if one.run.summary.rounds:
             by_data[one.data].append(one)
-    return [found for found in by_data.values() if any(0 < one.share < RARE for one in found)]
+    return [found for found in by_data.values() if any(one.is_rare for one in found)]
 
 
 def is_led(summary: Summary) -> bool:

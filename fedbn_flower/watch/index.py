@@ -26,7 +26,6 @@ from ..results.rare_event import (
     has_rare_class,
     is_rare_in_training,
     leading_by_round,
-    led_data,
 )
 from ..results.run_directory import LOCK
 from ..results.run_reader import EVERY_RUN, Run
@@ -60,7 +59,7 @@ class Entry:
     notes: Mapping[str, Any]
     is_locked: bool
     is_rare: bool = False
-    """Whether it and others of the same data are led by a rare event; see `led_alike`."""
+    """Whether the event of its data is rare; see `led_alike`."""
 
     @property
     def rounds_done(self) -> int:
@@ -115,8 +114,17 @@ class Entry:
 
     @cached_property
     def main_metric(self) -> str:
-        """The figure by which runs are compared; an AUROC of all cases is known of a run that has ended."""
-        return POOLED + AUROC if self.is_rare and self.run.main_metric == "accuracy" else self.run.main_metric
+        """The figure by which runs are compared.
+
+        In place of the accuracy of a rare event it is the AUROC of all cases, else what leads `by_round`.
+        """
+        if not self._is_by_rare_accuracy:
+            return self.run.main_metric
+        return self.by_round if self._auroc is None else POOLED + AUROC
+
+    @property
+    def _is_by_rare_accuracy(self) -> bool:
+        return self.is_rare and self.run.main_metric == "accuracy"
 
     @cached_property
     def by_round(self) -> str:
@@ -139,8 +147,8 @@ class Entry:
 
     @cached_property
     def _auroc(self) -> float | None:
-        is_led = self.has_ended and self.main_metric != self.run.main_metric
-        return (self.candidate.led.summary.pooled or {}).get(AUROC) if is_led else None
+        is_known = self.has_ended and self._is_by_rare_accuracy and not self.candidate.lacks
+        return (self.candidate.led.summary.pooled or {}).get(AUROC) if is_known else None
 
     def total(self, column: str) -> float:
         """Return the sum of a column over the rounds."""
@@ -262,14 +270,14 @@ class Index:
 
 
 def led_alike(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Return runs of which all of the same data are led by a rare event, or none.
+    """Return runs of which those of the same data are all of a rare event, or none.
 
-    Those that have ended decide, by their cases; without any, the training examples.
+    Those that have ended decide, by the cases of any; without any, the training examples.
     """
     data = {name: data_of(entry.run) for name, entry in entries.items()}
     ended = {name: entry for name, entry in entries.items() if entry.has_ended}
     unsure = {data[name] for name, entry in ended.items() if entry.may_be_rare}
-    rare = led_data(entry.candidate for name, entry in ended.items() if data[name] in unsure)
+    rare = {data[name] for name, entry in ended.items() if data[name] in unsure and entry.candidate.is_rare}
     decided = {data[name] for name in ended}
     rare |= {
         data[name]

@@ -45,8 +45,7 @@ def heat_of(entry: Entry, asked: Asked) -> str:
 
 def facts(entry: Entry) -> str:
     """Return how a run stands, as a list of facts."""
-    figures, why = entry.figures, entry.run.summary.stopped
-    metric = entry.main_metric if entry.main_metric in figures else entry.by_round
+    metric, figures, why = entry.main_metric, entry.figures, entry.run.summary.stopped
     said = {
         "state": (f"{entry.state}: {why}" if why else entry.state, None),
         f"of {number_of(entry.rounds, 'round')}": (str(entry.rounds_done), entry.rounds_done),
