@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import annexes
+from ..config.keys import Data, flag_of
 from ..core.files import PARQUET
 from ..core.free_memory import regular
 from ..core.ground.columns import GLOBAL, POOLED, SECONDS, SIMULATED_SECONDS
 from ..core.text import number_of
 from ..data.notes import Note
+from ..data.sources import MADE
 from ..names import short
 from ..records.cases import binary_cases
 from ..records.checkpoint import goes_by_real_clock
@@ -231,6 +233,17 @@ class Run:
             for row in rows_of(self.folder / "failures.csv")
         )
         return [(client, count, reason) for (client, reason), count in found.most_common()]
+
+
+def changed_data(runs: Iterable[Run]) -> bool:
+    """Whether runs found other examples where they read the same data in the same way: these have changed."""
+    found: dict[tuple[str, ...], set[object]] = {}
+    for run in runs:
+        drawn = str(run.config.get("dataset")).startswith(tuple(MADE))
+        keys = [*map(flag_of, Data.model_fields), *(["seed"] if drawn else [])]
+        data = found.setdefault(tuple(str(run.config.get(key)) for key in keys), set())
+        data.update({run.config.get("data")} - {None})
+    return any(len(data) > 1 for data in found.values())
 
 
 def large_table(folder: Path) -> "DataFrame | None":

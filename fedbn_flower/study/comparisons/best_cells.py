@@ -19,7 +19,7 @@ from ...records.metrics import PERCENT, percent, spelt
 from ...records.summary import OfClasses
 from ...results.held_out import held_out_by_site
 from ...results.report.runs_by_seed import Marks
-from ...results.run_reader import Run
+from ...results.run_reader import Run, changed_data
 from ...results.summary import deciding_column, metrics_by_group, seeds_text
 from ..intervals import candidates, cost, same_value, with_numbered_classes
 from ..statistics.case_metrics import CaseMetric
@@ -256,7 +256,7 @@ def verdict(
         who = next((f"only {labels[cell]} has a value" for cell in found), "no run has a value")
         words = f"Nothing is compared: {who} of {spelt(metric)} in the column {column!r}."
         return Verdict(column, sentence=words if ended > 1 else "")
-    if len(set(datasets)) > 1:
+    if len(set(datasets)) > 1 or changed_data(every):
         return Verdict(column, sentence=OTHER_DATA)
     for held_out, words in NOT_COMPARED.items():
         if len({str(run.config.get(held_out.one)) for run in every}) > 1:
