@@ -74,6 +74,7 @@ ANNEXES: dict[str, Annex] = {
                 "doctor": "doctor:doctor",
                 "new": "new_app:new",
                 "audit": "log:audit",
+                "ledger": "ledger:ledger",
             },
             "federations": {"consortium": "standing:standing"},
             "owners-doors": {"studies": "log:only_admitted", "audit": "log:logged"},
@@ -117,6 +118,9 @@ ANNEXES: dict[str, Annex] = {
         },
         keys=("ray-address", "workers"),
     ),
+    "scanners": Annex(
+        "simulated scanners", {"shifts": {"images": "shift:shift_images"}}, keys=("feature-shift",)
+    ),
     "search": Annex(
         "searches of hyper-parameters",
         {
@@ -145,11 +149,13 @@ ANNEXES: dict[str, Annex] = {
             "comparisons": {"of-two-runs": "compare:of_two"},
             "doubts": {"decisions": "decisions:doubts"},
             "sections": {
+                "Segmentation by case": "segmentation_by_case:segmentation_by_case",
                 "Predictions": "predictions:predictions",
                 "Decisions by site": "decisions_by_site:decisions_by_site",
                 "Subgroups": "subgroups:subgroups_section",
                 "Recalibrated by site": "decisions_by_site:recalibration",
             },
+            "tables": {"Segmentation by case": "segmentation_by_case:tables_by_case"},
             "texts": {"methods": "methods:methods", "model-card": "methods:model_card"},
             "verdicts": {"of-a-sweep": "sweeps:OfSweep"},
         },

@@ -22,7 +22,7 @@ VALUES = {
     **{"secagg": "on", "secagg-bits": "8", "secagg-threshold": "2", "secagg-min": "2"},
     **{"concurrency": "2", "mixing": "0.5", "protocol": "fedbuff:2"},
     **{"spacing": "2", "window": "0..400"},
-    **{"ray-address": "127.0.0.1:1", "workers": "2"},
+    **{"feature-shift": "inverted", "ray-address": "127.0.0.1:1", "workers": "2"},
 }
 """A value of a key that asks for an annex."""
 LINES = {

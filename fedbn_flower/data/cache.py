@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import starmap
 from pathlib import Path
@@ -12,11 +13,11 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
+from .. import annexes
 from ..core.errors import os_errors_as_user_errors
 from ..core.files import path_of, sha256_of
 from ..core.process_cache import process_cache
 from .dataset import Dataset, Decoded, Request, Split
-from .images.feature_shift import shift_images
 from .images.shift_spec import PLAIN
 from .kinds import KINDS
 from .notes import WITHOUT_TEST, Note
@@ -46,6 +47,7 @@ def load_dataset(request: Request, cache: Path) -> Dataset:
     """
     if request.feature_shift != PLAIN:
         plain = load_dataset(replace(request, feature_shift=PLAIN), cache)
+        shift_images: Callable[[Dataset, str], Decoded] = annexes.load("shifts", "images", "feature-shift")
         source = Source(plain.folder.name, lambda: shift_images(plain, request.feature_shift))
         return decode_once(source, request, cache)
     if request.joined:

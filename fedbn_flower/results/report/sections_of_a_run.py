@@ -16,7 +16,6 @@ from .sections.closing import costs, how_to_reproduce, paper_of_run
 from .sections.extensions import attack, extensions, what_the_server_saw
 from .sections.privacy import privacy
 from .sections.results import best_round, held_out, results, what_is_learnt
-from .sections.segmentation import segmentation_by_case
 from .sections.warnings import failures, warnings
 
 Contents = Callable[[Run], Iterable[str]]
@@ -26,7 +25,7 @@ HIGHLIGHTED: Mapping[str, Contents] = {"Warnings": warnings, "Failures": failure
 SECTIONS: Mapping[str, Contents | None] = {
     "Results": results,
     "Best round": best_round,
-    "Segmentation by case": segmentation_by_case,
+    "Segmentation by case": None,
     "Predictions": None,
     "Decisions by site": None,
     "Subgroups": None,

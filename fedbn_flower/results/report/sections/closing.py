@@ -2,8 +2,10 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
+from .... import annexes
 from ....config.help import as_text
 from ....config.keys import RUN_KEYS
 from ....config.making import run_config
@@ -21,7 +23,6 @@ from ..html import command, folded, key_values, paragraph, verbatim
 from ..tables import Table
 from .client_tables import metrics_table
 from .results import with_words
-from .segmentation import tables_by_case
 
 
 def how_to_reproduce(run: Run) -> Iterator[str]:
@@ -43,7 +44,8 @@ def how_to_reproduce(run: Run) -> Iterator[str]:
 
 def paper_of_run(run: Run) -> Iterator[str]:
     """Yield `for_a_paper` of one run."""
-    tables = [with_words(run, metrics_table(run)), *tables_by_case(run), *counts_worth_a_table([run])]
+    of_annexes = chain.from_iterable(tables(run) for tables in annexes.brought("tables").values())
+    tables = [with_words(run, metrics_table(run)), *of_annexes, *counts_worth_a_table([run])]
     yield from for_a_paper([run.config], *tables)
 
 

@@ -8,13 +8,13 @@ from typing import Any
 from fedbn_flower.clients.problems.evaluation import ROWS
 from fedbn_flower.clients.problems.surfaces import CASE_DICE, HD95, OF_A_KIND, SURFACE_DICE
 
-from ....records.cases import DICE, IMAGE, PREDICTION, REFERENCE, overlays_of
-from ....records.metrics import shown
-from ...plotting.report_plots import overlays
-from ...run_reader import Run
-from ..html import folded, gallery, paragraph
-from ..tables import Table
-from .intervals import Intervals, below, with_interval
+from ..records.cases import DICE, IMAGE, PREDICTION, REFERENCE, overlays_of
+from ..records.metrics import shown
+from ..results.report.html import folded, gallery, paragraph
+from ..results.report.sections.intervals import Intervals, below, with_interval
+from ..results.report.tables import Table
+from ..results.run_reader import Run
+from .overlays import overlays
 
 DECIMALS = {CASE_DICE: 3, SURFACE_DICE: 3, HD95: 2}
 KINDS = ("best", "median", "worst")

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from fedbn_flower.clients import Columns
 from fedbn_flower.clients.problems.segmentation import VOID
 
-from ...core.errors import not_allowed
-from ...core.free_memory import check_fits
-from ..dataset import Dataset, Decoded
-from ..notes import Note
-from .channels import to_three_channels
-from .kind import Images
-from .shift_spec import MIXED, PLAIN, SHIFTS, column_of, domains, masks_of
+from ..core.errors import not_allowed
+from ..core.free_memory import check_fits
+from ..data.dataset import Dataset, Decoded
+from ..data.images.channels import to_three_channels
+from ..data.images.kind import Images
+from ..data.images.shift_spec import MIXED, PLAIN, SHIFTS, column_of, domains, masks_of
+from ..data.notes import Note
 
 Pixels = NDArray[np.uint8]
 """uint8 (N, channels, height, width)."""

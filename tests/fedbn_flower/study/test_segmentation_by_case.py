@@ -13,9 +13,9 @@ from clients.problems.surfaces import agreement
 from fedbn_flower import UserError
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.records.cases import OVERLAYS_FILE, in_8_bits, overlays_of
-from fedbn_flower.results.plotting.report_plots import overlays
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
+from fedbn_flower.study.overlays import overlays
 
 from ..circles import circles, write_circles
 from ..server.test_segmentation import KEYS, of_volumes

@@ -8,13 +8,13 @@ from sklearn.datasets import load_sample_images
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.dataset import Dataset, Kind
-from fedbn_flower.data.images import feature_shift as shift
 from fedbn_flower.data.images.shift_spec import SHIFTS, seen_by
 from fedbn_flower.data.notes import Note
 from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.job.held_out import whole_split
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.models import InputSpec
+from fedbn_flower.scanners import shift
 from fedbn_flower.site.inputs import local_task
 
 ALL = "none+inverted+rotated+noisy+coloured+blended"

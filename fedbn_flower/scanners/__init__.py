@@ -1,0 +1,1 @@
+"""Simulated scanners: images as the sites that have them would see them."""
