@@ -308,6 +308,33 @@ def warn_about_site_units(dataset: Dataset, shares: Shares, names: Sequence[str]
         )
 
 
+def warn_about_sites_without_values(dataset: Dataset, shares: Shares, names: Sequence[str]) -> Iterator[str]:
+    """Yield a warning of columns of which a client has no value, though by chance it would have one.
+
+    All of its rows are filled with the same, by which a model can know them.
+    """
+    kind, sizes = dataset.kind, shares.sizes
+    if not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
+        return
+    rows = np.concatenate([np.empty(0, np.int64), *(shares[i] for i in range(len(shares)))])
+    owner = np.repeat(np.arange(len(shares)), sizes)
+    limit = log(CHANCE / max(1, len(kind.facts["columns"]) * len(shares)))
+    found = []
+    for column in _columns(kind, rows):
+        known = np.bincount(owner[~np.isnan(column.values)], minlength=len(shares))
+        without = np.flatnonzero((known == 0) & (sizes > 0))
+        others = sizes.sum() - sizes[without].sum()
+        lacking = 1 - known.sum() / max(1, others)
+        at = [i for i in without.tolist() if others and sizes[i] * log(max(lacking, 1e-300)) < limit]
+        if at:
+            found.append(f"{column.name!r} at {listed([_called(names, i) for i in at], MAX_SHOWN)}")
+    if found:
+        yield (
+            f"columns: lacking? no training row has {listed(found, MAX_SHOWN)}, where it is filled with one "
+            "value; name the columns to use without it, or find out why"
+        )
+
+
 def _called(names: Sequence[str], client: int) -> str:
     return names[client] if names else f"client {client}"
 

@@ -6,7 +6,12 @@ from ..config.named_algorithms import NOT_GIVEN
 from ..job.group_sides import sides_of, warn_about_groups_on_both
 from ..job.inputs import RunInputs
 from .copies import warn_about_copies, warn_about_same_clients
-from .inputs import warn_about_columns, warn_about_float_pictures, warn_about_site_units
+from .inputs import (
+    warn_about_columns,
+    warn_about_float_pictures,
+    warn_about_site_units,
+    warn_about_sites_without_values,
+)
 from .leaks import warn_about_leaks
 from .targets import warn_about_labels, warn_about_targets
 
@@ -25,4 +30,5 @@ def warn_about_data(inputs: RunInputs) -> Iterator[str]:
         yield from warn_about_labels(dataset, config.predict != "auto" or "=" in config.label_column)
         yield from warn_about_same_clients(dataset)
         yield from warn_about_site_units(dataset, shares, inputs.client_names)
+        yield from warn_about_sites_without_values(dataset, shares, inputs.client_names)
         yield from warn_about_targets(dataset, shares, inferred=config.problem == NOT_GIVEN)

@@ -10,6 +10,7 @@ from fedbn_flower.job.checks.notices import warnings_of_data
 from fedbn_flower.job.inputs import inputs_of
 
 RNG = np.random.default_rng(0)
+FILLED = "where it is filled with one value; name the columns to use without it, or find out why"
 DRAWN = {
     "creatinine in mg/dl and µmol/l": (RNG.lognormal(0, 0.35, 60), 88.4, True),
     "temperature in °C and °F": (RNG.normal(37, 0.4, 60), 2.66, True),
@@ -36,6 +37,29 @@ def test_units_that_differ_between_sites_are_a_doubt(configured, tmp_path, name)
     if doubted:
         assert lines[0].startswith("columns: units? 'lab' has a median of ")
         assert " at lyon, far more than the numbers of each site spread" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("kept", "doubted"),
+    [
+        (60, True),  # all others have a value in each row
+        (12, True),  # 0.8 ** 48, for the rows to train on, is below 0.001 / 6, for the columns and sites
+        (6, False),  # 0.9 ** 48 is 0.006
+    ],
+)
+def test_a_site_without_any_value_of_a_column_is_a_doubt(configured, tmp_path, kept, doubted):
+    (tmp_path / "d").mkdir()
+    for site in ("graz", "lyon", "turin"):
+        has = [row < kept and site != "lyon" for row in range(60)]
+        rows = "\n".join(
+            f"{row if has[row] else ''},{'xy'[row % 2] if has[row] else ''},{row % 2}" for row in range(60)
+        )
+        (tmp_path / "d" / f"{site}.csv").write_text(f"lab,word,label\n{rows}\n")
+    inputs = inputs_of(configured(dataset=str(tmp_path / "d"), partition="natural:file", num_clients=3))
+    lines = [line for line in warnings_of_data(inputs) if "lacking?" in line]
+    assert (
+        lines == [f"columns: lacking? no training row has 'lab' at lyon, 'word' at lyon, {FILLED}"] * doubted
+    )
 
 
 @pytest.mark.parametrize(
