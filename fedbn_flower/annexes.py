@@ -81,6 +81,10 @@ ANNEXES: dict[str, Annex] = {
         },
     ),
     "estimate": Annex("estimates of how long runs take", {"estimates": {"dry-run": "runs:describe_runs"}}),
+    "exports": Annex(
+        "exports of models, figures and tables",
+        {"commands": {"export": "command:export"}, "model-files": {"write": "model:write_model"}},
+    ),
     "files": Annex(
         "readers of files and hub data sets",
         {"sources": {"files": "opening:open_named"}, "usual": {"files": "usual:usual_of_files"}},

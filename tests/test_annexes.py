@@ -36,7 +36,7 @@ LINES = {
     "study": [["export", "run", "--to", "methods"]],
 }
 """What else asks for one, but its commands, where there is a run."""
-BEHIND = {"clinic": "files"}
+BEHIND = {"clinic": "files", "study": "exports"}
 """An annex of whose lines another would be asked first."""
 FILES = ("nifti/a/1.nii.gz", "dicom/a/1.dcm", "own.py")
 CORE = (

@@ -35,7 +35,6 @@ from ..results.checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from ..results.kept_round import MODEL_FILE, MODELS, OF_CLIENTS
 from ..results.manifest import read_manifest
 from ..results.run_reader import Run, large_table
-from .export import write_model
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -271,6 +270,7 @@ def export_model(
         As `load_model`; for another format, or a model that cannot be written in it.
     """
     module = load_model(run_dir, client, model, trust_code=trust_code)
+    write_model = load("model-files", "write", "export")
     write_model(module, _spec(read_manifest(Path(run_dir), "run-dir"), Path(run_dir)), path, format)
 
 

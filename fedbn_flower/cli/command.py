@@ -19,7 +19,6 @@ from ..core.version import __version__
 
 COMMANDS = {
     "report": "report_commands",
-    "export": "report_commands",
 }
 """What may stand in the place of flags, each with the module of its function; annexes bring others."""
 CLOSED, USER_ERROR, INTERRUPTED = 1, 2, 130  # exit status

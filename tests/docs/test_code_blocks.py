@@ -22,10 +22,10 @@ from torch.utils.data import TensorDataset
 
 pytest.importorskip("fedbn_flower.apps")
 pytest.importorskip("fedbn_flower.consortium")
+pytest.importorskip("fedbn_flower.exports")
 pytest.importorskip("fedbn_flower.watch")
 
 import fedbn_flower
-from fedbn_flower.api.export import FORMATS
 from fedbn_flower.apps.app import app_in
 from fedbn_flower.apps.command import app_parser
 from fedbn_flower.apps.run import Settings
@@ -33,6 +33,7 @@ from fedbn_flower.cli import main
 from fedbn_flower.consortium.command import consortium_parser
 from fedbn_flower.consortium.local import LOG, PID
 from fedbn_flower.core.named_call import is_of_library
+from fedbn_flower.exports.model import FORMATS
 from fedbn_flower.job.checks.unused_keys import FLOWER, SEARCH, SIMULATION
 from fedbn_flower.watch.command import watch_parser
 from tests.fedbn_flower.apps.written import write_app
@@ -110,7 +111,7 @@ def desk(tmp_path_factory, cache_dir, pictures_never_drawn, draws_always_few):
 @pytest.fixture
 def at_desk(desk, monkeypatch):
     monkeypatch.chdir(desk)
-    monkeypatch.setitem(FORMATS, "onnx", lambda *_: b"")  # tests/fedbn_flower/api/test_export.py has it
+    monkeypatch.setitem(FORMATS, "onnx", lambda *_: b"")  # tests/fedbn_flower/exports/test_export.py has it
     return desk
 
 

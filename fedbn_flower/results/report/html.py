@@ -8,10 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from html import escape
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from ...core.files import write_atomically
 from ...core.text import visible
 from .style import STYLE
 
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
     from ..plotting.drawer import DrawnApart
     from ..plotting.svg_figure import InlineFigure
 
-FORMATS = ("pdf", "svg", "png")
 _COLLECTED: "ContextVar[dict[str, InlineFigure] | None]" = ContextVar("figures", default=None)
 
 
@@ -44,15 +41,6 @@ def collect(caption: str, figure: "InlineFigure | DrawnApart") -> None:
     found = _COLLECTED.get()
     if found is not None:  # no other process draws for the page of a run that is over
         found.setdefault(file_name(caption), cast("InlineFigure", figure))
-
-
-def write_figures(figures: "dict[str, InlineFigure]", folder: Path, form: str) -> list[Path]:
-    """Write figures into a folder, each as one file of a form of `FORMATS`, and return the paths."""
-    paths = []
-    for name, figure in figures.items():
-        paths.append(path := folder / f"{name}.{form}")
-        write_atomically(path, figure.as_file(form))
-    return paths
 
 
 PART = r"""[^/\s'",;:|<>()]+"""

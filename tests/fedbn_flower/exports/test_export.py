@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from fedbn_flower import Result, UserError, export_model, load_model
-from fedbn_flower.api.export import FORMATS, write_model
 from fedbn_flower.cli import main
+from fedbn_flower.exports.model import FORMATS, write_model
 from fedbn_flower.job.initial_model import build_model
 from fedbn_flower.models import InputSpec
 
@@ -130,7 +130,7 @@ def test_a_mistake_is_one_line(tmp_path, name, format, message):
 
 
 def test_onnx_is_an_extra(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr("fedbn_flower.api.export.find_spec", lambda name: None)
+    monkeypatch.setattr("fedbn_flower.exports.model.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"onnx is not installed: pip install 'fedbn-flower\[onnx\]'"):
         export_model(trained["shared"].folder, tmp_path / "m.onnx")
 

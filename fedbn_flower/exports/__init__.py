@@ -1,0 +1,1 @@
+"""Exports of models, figures and tables."""
