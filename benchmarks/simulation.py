@@ -4,7 +4,7 @@
     python benchmarks/simulation.py --workload mlp,server
     python benchmarks/simulation.py --workload cnn --per-round 4 --repetitions 1
     python benchmarks/simulation.py --pfl-python path/to/venv/bin/python
-    python benchmarks/simulation.py --device cuda --workload card --pfl-python path/to/venv/bin/python
+    python benchmarks/simulation.py --device cuda --workload card-cnn,card-resnet,card-mlp,card-sites
 
 All sides train the same network from the same weights on the same images, with FedAvg, one local epoch of
 SGD, and as many local steps, in as many processes of one thread (``--workers``). They run one after the
@@ -20,9 +20,10 @@ adds is said there.
 - evaluate: the mlp's clients all evaluate the new model on 10,000 images, against none of them.
 - memory: the driver's memory with 50 and with 500 answers of the CNN in a round.
 - bytes: what 500 answers of the CNN bring to the driver.
-- card: what is compared on one card, which all sides have for themselves: pfl-research's CIFAR-10 benchmark
-  (1,000 clients of 50 images, 3x32x32, 50 a round, batch 10) with its CNN, but without dropout, and with a
-  ResNet-18 with GroupNorm; the mlp; four clients of 400 images with the CNN with BatchNorm.
+- card-...: what is compared on one card, which all sides have for themselves: pfl-research's CIFAR-10
+  benchmark (1,000 clients of 50 images, 3x32x32, 50 a round, batch 10) with its CNN, but without dropout, and
+  with a ResNet-18 with GroupNorm; the mlp; four sites of 400 images with the CNN with BatchNorm. This project
+  also with four processes on the card.
 - server: FedYogi's step alone, this project's and Flower's, on ResNet-18 and 10 clients, and a copy's.
 
 A round's time is the median over the rounds but the first two; a client update's is that over the round's
@@ -68,6 +69,7 @@ MNIST, CIFAR = (1, 28, 28), (3, 32, 32)
 TEST_IMAGES = 1000  # few: the server evaluates between rounds
 FLOWER, BARE, PFL = "Flower", "bare loop", "pfl-research"
 OURS = {"off": "fedbn-flower", "auto": "fedbn-flower, lockstep"}
+ON_CARD = {"off": "fedbn-flower one by one", "auto": "fedbn-flower"}
 
 
 def lockstep_settings() -> list[str]:
@@ -77,8 +79,9 @@ def lockstep_settings() -> list[str]:
 
 def our_sides(job: Job, suffix: str = "") -> list[Side]:
     """This project, without lockstep and with it."""
+    names = OURS if job.device == "cpu" else ON_CARD
     return [
-        Side(OURS[setting or "off"] + suffix, "fedbn_side", replace(job, lockstep=setting))
+        Side(names[setting or "off"] + suffix, "fedbn_side", replace(job, lockstep=setting))
         for setting in lockstep_settings()
     ]
 
@@ -118,8 +121,10 @@ class Benchmark:
             sides.append(Side(PFL, "pfl_side", job, self.options.pfl_python))
         else:
             print(f"{PFL} is left out: {self.options.pfl_python} cannot import it (pip install pfl)")
+        chosen = self.options.sides and self.options.sides.split(",")
+        sides = [side for side in sides if not chosen or side.name in chosen]
         results = run_all(sides, self.options.repetitions)
-        ours = [*OURS.values(), *(side.name for side in more)]
+        ours = [side.name for side in sides if side.module == "fedbn_side"]
         ratios = [(FLOWER, o) for o in ours] + [(o, BARE) for o in ours] + [(PFL, o) for o in ours]
         for figure in figures or (UPDATE,):
             print_table(title, sides, results, figure)
@@ -199,16 +204,28 @@ class Benchmark:
         results = run_all(sides, 1)
         print_table(f"bytes: {job.per_round} answers of 1.66 million parameters", sides, results, RECEIVED)
 
-    def card(self) -> None:
+    def on_card(self, title: str, job: Job) -> None:
+        four = our_sides(replace(job, backend="ray", workers=4), " in 4 processes")[-1:]
+        self.against_peers(f"card: {title}", job, ROUND, more=four)
+
+    def on_cifar(self, title: str, model: str) -> None:
+        """pfl-research's benchmark."""
+        job = self.job(model, 1000, 50, 50, 10 + WARM_UP)
+        job = replace(job, data=self.data(job.clients * job.images, shape=CIFAR), shape=CIFAR, batch=10)
+        self.on_card(f"{title}, {job.clients:,} clients of {job.images} images", job)
+
+    def card_cnn(self) -> None:
+        self.on_cifar("pfl's CNN", "simple-cnn")
+
+    def card_resnet(self) -> None:
         networks = BENCHMARKS / "simulation_peers" / "networks.py"
-        cifar = {"simple-cnn": "pfl's CNN", f"{networks}:cifar_resnet18_gn": "ResNet-18 with GroupNorm"}
-        for model, title in cifar.items():
-            job = self.job(model, 1000, 50, 50, 10 + WARM_UP)
-            job = replace(job, data=self.data(job.clients * job.images, shape=CIFAR), shape=CIFAR, batch=10)
-            self.against_peers(f"card: {title}, {job.clients:,} clients of {job.images} images", job, ROUND)
-        self.mlp()
-        job = self.job("cnn-bn", 4, 400, 4, 12)
-        self.against_peers(f"card: {job.clients} clients of {job.images} images", job, ROUND)
+        self.on_cifar("ResNet-18 with GroupNorm", f"{networks}:cifar_resnet18_gn")
+
+    def card_mlp(self) -> None:
+        self.on_card("784-128-BN-10, 100 clients of 480 images", self.job("mlp-bn", 100, 480, 50, 12))
+
+    def card_sites(self) -> None:
+        self.on_card("four sites of 400 images, CNN with BatchNorm", self.job("cnn-bn", 4, 400, 4, 12))
 
     def server(self) -> None:
         seconds: dict[str, list[float]] = run_module("server_step", [])
@@ -233,7 +250,10 @@ WORKLOADS = {
     "evaluate": Benchmark.evaluate,
     "memory": Benchmark.memory,
     "bytes": Benchmark.bytes,
-    "card": Benchmark.card,
+    "card-cnn": Benchmark.card_cnn,
+    "card-resnet": Benchmark.card_resnet,
+    "card-mlp": Benchmark.card_mlp,
+    "card-sites": Benchmark.card_sites,
     "server": Benchmark.server,
 }
 
@@ -241,7 +261,11 @@ WORKLOADS = {
 def parse_options() -> argparse.Namespace:
     """The command line; a size that is not given is the workload's own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--workload", default=",".join(WORKLOADS), help="comma-separated; default: all")
+    of_cpu = ",".join(name for name in WORKLOADS if not name.startswith("card"))
+    parser.add_argument(
+        "--workload", default=of_cpu, help="comma-separated; default: all but those of a card"
+    )
+    parser.add_argument("--sides", default="", help="their names, comma-separated; default: all")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--rounds", type=int, help=f"timed rounds, of which {WARM_UP} are warm-up")
     parser.add_argument("--clients", type=int)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fedbn_flower.core.ground.wire import LOCAL_STEPS
 
 from .examples import LOADED, Examples, Indices
+from .graphs import Steps, graphs_of
 from .losses import Loss
 from .modules.clipping import before_head, clip_adaptively
 from .modules.frozen import train_mode
@@ -256,45 +257,60 @@ def train_model(model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = (
     FloatingPointError
         When the gradients of every step overflow in float16.
     """
+    return start_training(model, run, frozen)()
+
+
+@usual_surroundings()
+def start_training(
+    model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = ()
+) -> Callable[[], dict[str, float]]:
+    """Start `train_model`, and return what gives its result: a GPU may still be at it."""
     rng = run.generator()
     parameters = [p for p in model.parameters() if p.requires_grad]
     adaptive = before_head(model) if run.training.agc else []
     optimizer = run.training.make_optimizer(parameters, run.learning_rate)
     # It uses an optimiser's `param_groups` and `step`, which ours has, too.
     scaler = torch.amp.GradScaler(run.examples.device, enabled=precision_of(model) is torch.float16)
-    steps = 0
+    count = 0
     train_mode(model, run.still)
     for module in frozen:
         module.training = False
+
+    def step(inputs: torch.Tensor, targets: torch.Tensor, batch: Indices) -> tuple[torch.Tensor, ...]:
+        optimizer.zero_grad()
+        if run.mechanism:
+            loss, output = run.mechanism.backward(
+                model, run.objective, inputs, targets, run.batch_size, run.units_of(batch)
+            )
+        else:
+            loss, output = _checked(run.objective, run.objective.loss(model, inputs, targets))
+            torch.autograd.backward(scaler.scale(loss))
+        scaler.unscale_(optimizer)  # type: ignore[arg-type]
+        run.objective.correct_gradients()
+        if run.training.agc:
+            clip_adaptively(adaptive, run.training.agc)
+        if run.training.clip_norm:
+            nn.utils.clip_grad_norm_(parameters, run.training.clip_norm)
+        scaler.step(optimizer)  # type: ignore[arg-type]
+        scaler.update()
+        return loss.detach(), output.detach()
+
+    graphs = graphs_of(model, run)
     with seeded(int(rng.integers(2**63))):
         for batches in run.epochs(rng):
             tally = _Tally(run.objective.problem)
+            steps = Steps(step, map(len, batches), graphs)
             loaded = run.examples.load(batches, training=True)
             for batch, (inputs, targets) in zip(batches, loaded, strict=True):
-                optimizer.zero_grad()
-                if run.mechanism:
-                    loss, output = run.mechanism.backward(
-                        model, run.objective, inputs, targets, run.batch_size, run.units_of(batch)
-                    )
-                else:
-                    loss, output = _checked(run.objective, run.objective.loss(model, inputs, targets))
-                    torch.autograd.backward(scaler.scale(loss))
-                scaler.unscale_(optimizer)  # type: ignore[arg-type]
-                run.objective.correct_gradients()
-                if run.training.agc:
-                    clip_adaptively(adaptive, run.training.agc)
-                if run.training.clip_norm:
-                    nn.utils.clip_grad_norm_(parameters, run.training.clip_norm)
                 scale = scaler.get_scale()
-                scaler.step(optimizer)  # type: ignore[arg-type]
-                scaler.update()
-                steps += scaler.get_scale() >= scale
+                loss, output = steps.take(len(batch), inputs, targets, batch)
+                count += scaler.get_scale() >= scale
                 if len(targets):
-                    tally.add(loss.detach(), output.detach(), targets)
+                    tally.add(loss, output, targets)
     optimizer.zero_grad()
-    if not steps:
+    if not count:
         raise FloatingPointError("training diverged: every gradient overflows in float16")
-    return run.metrics(steps, *tally.sums())
+    return lambda: run.metrics(count, *tally.sums())
 
 
 def _checked(objective: Objective, returned: object) -> tuple[torch.Tensor, torch.Tensor]:

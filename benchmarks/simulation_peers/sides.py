@@ -73,7 +73,8 @@ def run_module(module: str, arguments: list[str], python: str = sys.executable) 
         When it failed; with what it wrote to standard error.
     """
     command = [python, "-m", f"{__package__}.{module}", *arguments]
-    environment = os.environ | QUIET | {"PYTHONPATH": str(BENCHMARKS.parent)}
+    paths = [str(BENCHMARKS.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | QUIET | {"PYTHONPATH": os.pathsep.join(paths)}
     ended = subprocess.run(
         command, cwd=BENCHMARKS, env=environment, check=False, capture_output=True, text=True
     )
@@ -88,8 +89,9 @@ def run_all(sides: list[Side], repetitions: int) -> Results:
     results: Results = {side.name: [] for side in sides}
     for repetition in range(repetitions):
         for side in sides[:: -1 if repetition % 2 else 1]:
-            print(f"repetition {repetition + 1} of {repetitions}: {side.name}", file=sys.stderr)
-            results[side.name].append(side.run())
+            print(f"repetition {repetition + 1} of {repetitions}: {side.name}", end="", file=sys.stderr)
+            results[side.name].append(measured := side.run())
+            print(f": {side.milliseconds(measured):.2f} ms a round", file=sys.stderr, flush=True)
     return results
 
 

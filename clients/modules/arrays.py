@@ -15,7 +15,8 @@ from .lazy_torch import nn, torch
 
 def to_array(entry: torch.Tensor) -> NDArray:
     """Return a copy on the CPU, in C order; see `viewed`."""
-    return np.array(viewed(entry), order="C")
+    array = viewed(entry)
+    return np.array(array, order="C", copy=True if entry.device.type == "cpu" else None)
 
 
 def viewed(entry: torch.Tensor) -> NDArray:

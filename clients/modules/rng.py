@@ -12,7 +12,7 @@ from .lazy_torch import torch
 def seeded(seed: int) -> Iterator[None]:
     """Seed torch's global generators, also the GPU's if in use; restore their states afterwards."""
     with replayed():
-        for generator in _generators():
+        for generator in generators():
             generator.manual_seed(seed)
         yield
 
@@ -20,14 +20,15 @@ def seeded(seed: int) -> Iterator[None]:
 @contextmanager
 def replayed() -> Iterator[None]:
     """Restore the states of torch's global generators afterwards, so that later code repeats these draws."""
-    generators = _generators()
-    before = [generator.get_state() for generator in generators]
+    known = generators()
+    before = [generator.get_state() for generator in known]
     try:
         yield
     finally:
-        for generator, state in zip(generators, before, strict=True):
+        for generator, state in zip(known, before, strict=True):
             generator.set_state(state)
 
 
-def _generators() -> list[torch.Generator]:
+def generators() -> list[torch.Generator]:
+    """Return torch's global generators, those of GPUs too."""
     return [torch.default_generator, *torch.cuda.default_generators]

@@ -29,7 +29,7 @@ def conv_model():
 
 def make_client(cls, record=None, model=None, seed=0, training=None, objective="plain"):
     model = model or small_model()
-    initial = {name: entry.numpy().copy() for name, entry in model.state_dict().items()}
+    initial = {name: entry.numpy(force=True).copy() for name, entry in model.state_dict().items()}
     task = LocalTask(
         model,
         initial,

@@ -1,4 +1,4 @@
-"""Steps of a cohort that are replayed: with a graph that computes again, and on a GPU with a real one."""
+"""Steps that are replayed: with a graph that computes again, and on a GPU with a real one."""
 
 import gc
 from dataclasses import replace
@@ -9,12 +9,14 @@ import torch
 from torch import nn
 
 from clients import CLIENTS, LocalTraining, Received
-from fedbn_flower.lockstep import fit_in_lockstep, graphs
-from fedbn_flower.lockstep.stacked_modules import stacked
+from fedbn_flower.clients import graphs
+from fedbn_flower.lockstep import fit_in_lockstep
 
-from ...clients.helpers import CONFIG, conv_model, make_client
+from ...clients.helpers import CONFIG, conv_model, make_client, small_model
+from ...clients.networks import dropping
 from ...clients.test_gpu import needs_gpu, on_device, received
-from .test_lockstep import cohort, small_model
+from .test_lockstep import cohort
+from .test_queued import queue
 
 SIZES = (80, 71, 80, 40, 3)  # of batches of 8: full ones, a last one, two clients that end before the others
 
@@ -48,15 +50,19 @@ def computed_again(monkeypatch):
         return graph, graph.found
 
     monkeypatch.setattr(graphs, "_capture", capture)
-    monkeypatch.setattr(graphs, "_pool", lambda: None)
+    monkeypatch.setattr(graphs, "_pool", lambda model: None)
     monkeypatch.setattr(ComputedAgain, "captured", 0)
 
 
 RATES = (0.1, 0.1, 0.05)
 
 
-def answers(device, training, make_model, repeats, monkeypatch, objective="plain"):
-    """What a cohort sends in three rounds, with the metrics. Each begins where the first client was."""
+def one_by_one(clients, given, config):
+    return [one.fit(given, config) for one in clients]
+
+
+def answers(fit, device, training, make_model, repeats, monkeypatch, objective="plain"):
+    """What clients send in three rounds, with the metrics. Each begins where the first client was."""
     monkeypatch.setattr(graphs, "may_repeat", lambda model, run: repeats)
     made = cohort(CLIENTS["fedbn"], training, make_model, SIZES, objective)
     clients = [on_device(one, device) for one in made]
@@ -64,7 +70,7 @@ def answers(device, training, make_model, repeats, monkeypatch, objective="plain
     found = []
     for server_round, rate in enumerate(RATES, 1):
         config = CONFIG | {"server-round": server_round, "client-lr": rate, "mu": 0.1}
-        updates = fit_in_lockstep(clients, given, config)
+        updates = fit(clients, given, config)
         for one, update in zip(clients, updates, strict=True):
             found += [*map(np.array, update.arrays), np.array(sorted(update.metrics.items()), dtype=object)]
             one.memory.commit()
@@ -80,23 +86,39 @@ def assert_equal(found, expected):
 
 MANY = {"momentum": 0.9, "clip_norm": 0.1, "weight_decay": 0.1}
 CASES = [
-    (small_model, {}, "plain", 4),  # two shapes, captured again for another rate
-    (conv_model, {}, "plain", 4),
-    (small_model, {"agc": 0.1, "weight_decay": 0.1}, "plain", 4),
-    (small_model, MANY, "plain", 6),  # buffers are those of a call
-    (small_model, {}, "fedprox", 6),  # so is the model that it pulls to
-]
+    (one_by_one, small_model, {}, "plain", 2),  # full batches, and again for another rate; last ones are few
+    (one_by_one, conv_model, {"agc": 0.1}, "plain", 2),
+    (one_by_one, small_model, MANY, "plain", 12),  # buffers are a call's: of the four with six full batches
+    (one_by_one, conv_model, {}, "fedprox", 12),  # so is the model that it pulls to
+    (queue, small_model, {}, "plain", 8),  # each of the four has its own model
+    (queue, conv_model, {}, "fedprox", 12),
+    (fit_in_lockstep, small_model, {}, "plain", 4),  # two shapes
+    (fit_in_lockstep, conv_model, {}, "plain", 4),
+    (fit_in_lockstep, small_model, {"agc": 0.1, "weight_decay": 0.1}, "plain", 4),
+    (fit_in_lockstep, small_model, MANY, "plain", 6),
+    (fit_in_lockstep, small_model, {}, "fedprox", 6),
+]  # fmt: skip
+GIVEN = ("fit", "make_model", "options", "objective", "captured")
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(("make_model", "options", "objective", "captured"), CASES)
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(GIVEN, CASES)
 def test_what_is_replayed_are_the_steps(
-    make_model, options, objective, captured, monkeypatch, computed_again
+    fit, make_model, options, objective, captured, monkeypatch, computed_again
 ):
     training = LocalTraining(epochs=2, batch_size=8, **options)
-    found = answers("cpu", training, make_model, True, monkeypatch, objective)
+    case = fit, "cpu", training, make_model
+    found = answers(*case, True, monkeypatch, objective)
     assert ComputedAgain.captured == captured
-    assert_equal(found, answers("cpu", training, make_model, False, monkeypatch, objective))
+    assert_equal(found, answers(*case, False, monkeypatch, objective))
+
+
+def test_steps_that_draw_are_not_replayed(monkeypatch, computed_again):
+    """Those of clients side by side would draw from one generator."""
+    case = one_by_one, "cpu", LocalTraining(epochs=2, batch_size=8), dropping
+    found = answers(*case, True, monkeypatch)
+    assert ComputedAgain.captured == 0
+    assert_equal(found, answers(*case, False, monkeypatch))
 
 
 def test_only_what_does_the_same_in_each_step_is_repeated(monkeypatch):
@@ -117,18 +139,32 @@ def test_only_what_does_the_same_in_each_step_is_repeated(monkeypatch):
         assert not graphs.may_repeat(model, on_gpu)
 
 
-def test_graphs_end_with_their_cohort(monkeypatch):
+def test_what_others_may_change_between_steps_is_not_repeated():
+    """A hook, an objective with a memory of the batches, a client that wraps the objective."""
+    hooked = small_model()
+    hooked[0].register_forward_hook(lambda module, inputs, output: None)
+    for model, name in ((hooked, "plain"), (small_model(), "fedsat")):
+        client = make_client(CLIENTS["shared"], model=model, objective=name)
+        run = client.begin_run(dict(model.named_parameters()), CONFIG, {})
+        on_gpu = replace(run, examples=replace(run.examples, device="cuda"))
+        assert not graphs.may_repeat(model, on_gpu)
+
+
+def test_graphs_end_with_their_model(monkeypatch):
     monkeypatch.setattr(graphs, "may_repeat", lambda model, run: True)
     monkeypatch.setattr(graphs, "_LASTING", lasting := type(graphs._LASTING)())
     client = make_client(CLIENTS["shared"])
     run = client.begin_run(dict(client.task.model.named_parameters()), CONFIG, {})
-    model = stacked(client.task.model, 2)
-    found = graphs.graphs_of(model, run, ["1.weight"])
-    assert graphs.graphs_of(model, run, ["1.weight"]) is found
-    assert graphs.graphs_of(model, run, ["1.bias"]) is not found
+    model = small_model().train()
+    found = graphs.graphs_of(model, run)
+    assert graphs.graphs_of(model, run) is found
+    assert graphs.graphs_of(model.eval(), run) is not found
+    model[1].weight.requires_grad_(False)
+    found = graphs.graphs_of(model, run)
+    model[1].weight.requires_grad_(True)
+    assert graphs.graphs_of(model, run) is not found
     assert len(lasting) == 1
     del model
-    stacked.cache_clear()
     gc.collect()
     assert not lasting
 
@@ -138,18 +174,18 @@ def test_where_a_capture_fails_the_steps_are_taken(monkeypatch, caplog):
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(graphs, "_capture", fails)
-    monkeypatch.setattr(graphs, "_pool", lambda: None)
-    training = LocalTraining(epochs=2, batch_size=8)
+    monkeypatch.setattr(graphs, "_pool", lambda model: None)
+    case = one_by_one, "cpu", LocalTraining(epochs=2, batch_size=8), small_model
     caplog.set_level("INFO", "flwr.fedbn")
-    found = answers("cpu", training, small_model, True, monkeypatch)
+    found = answers(*case, True, monkeypatch)
     assert "not permitted" in caplog.text
-    assert_equal(found, answers("cpu", training, small_model, False, monkeypatch))
+    assert_equal(found, answers(*case, False, monkeypatch))
 
 
 @needs_gpu
-@pytest.mark.parametrize(("make_model", "options", "objective", "captured"), CASES)
-def test_on_a_gpu_they_have_the_bits_of_the_steps(make_model, options, objective, captured, monkeypatch):
+@pytest.mark.parametrize(GIVEN, CASES)
+def test_on_a_gpu_they_have_the_bits_of_the_steps(fit, make_model, options, objective, captured, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
-    training = LocalTraining(epochs=2, batch_size=8, **options)
-    found = answers("cuda", training, make_model, True, monkeypatch, objective)
-    assert_equal(found, answers("cuda", training, make_model, False, monkeypatch, objective))
+    case = fit, "cuda", LocalTraining(epochs=2, batch_size=8, **options), make_model
+    found = answers(*case, True, monkeypatch, objective)
+    assert_equal(found, answers(*case, False, monkeypatch, objective))
