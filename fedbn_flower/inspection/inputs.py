@@ -37,6 +37,11 @@ OF_ID = re.compile(
     r"(id|no|nr|num|number)",
 )
 """A name in lower case that is one of ids."""
+OF_PERSON = re.compile(
+    r"(case|customer|participant|patient|person|subject|user)s?[ _-]?(code|id|key|no|nr|num|number)?"
+    r"|mrn|pid|pat[ _-]?id"
+)
+"""One of people or cases, of whom there may be several rows."""
 OF_YEAR = re.compile(r"year|yr|jahr|ann[eé]e|a[nñ]o|anno", re.IGNORECASE)
 OF_TIME = re.compile(r"(.*[^a-z])?(at|date|datetime|epoch|time|timestamp|ts|unix)([^a-z].*)?")
 """A name in lower case that is one of times."""
@@ -86,6 +91,7 @@ def warn_about_columns(
 
     - ``ids?``: whole numbers or words of which (nearly) each row has its own, if chance would hardly draw
       them so from as many, or from as wide a range; sparse ones only if they are called so.
+    - ``groups?``: as many, of which several rows have the same, if they are called as those of people are.
     - ``dates?``: numbers such as 20240131, Unix seconds or milliseconds, and years that are called so.
     - ``owner?``: a value that each client has in all its rows, and no other client has.
     - ``missing?``: -999 and the like, far from all other values, more than once. Targets are looked at, too;
@@ -120,6 +126,12 @@ def warn_about_columns(
             f"columns: ids? {quoted(ids, MAX_SHOWN)} {_has(ids)} a value of "
             f"{'its' if len(ids) == 1 else 'their'} own in (nearly) each "
             f"training row, as a row number or an id has; name the columns to use without {_it(ids)}"
+        )
+    if groups := [*found(_group_of)]:
+        yield (
+            f"columns: groups? {quoted(groups, MAX_SHOWN)} {_has(groups)} values that several rows share, as "
+            "those of a patient do: some may be trained on and others tested on; "
+            f"group-column {groups[0]!r} keeps them together, and is no input"
         )
     if dates:
         shown = listed([f"{name!r} ({example})" for name, example in dates.items()], MAX_SHOWN)
@@ -178,8 +190,7 @@ def _id_of(column: Column, limit: float) -> str:
     if column.words:
         places = float(column.words)
     else:
-        named = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", column.name).lower()
-        if len(known) >= LEAST and OF_ID.fullmatch(named):
+        if len(known) >= LEAST and OF_ID.fullmatch(_in_lower_case(column.name)):
             return "id"
         if np.abs(found[[0, -1]]).max() > MOST_WHOLE:
             return ""
@@ -188,6 +199,20 @@ def _id_of(column: Column, limit: float) -> str:
     expected = len(known) * (len(known) - 1) / 2 / places
     terms = [k * log(expected) - expected - lgamma(k + 1) for k in range(again + 1)]
     return "id" if np.logaddexp.reduce(terms) < limit else ""
+
+
+def _group_of(column: Column, _: float) -> str:
+    """Return the word of groups if values called as those of people are shared by rows; else nothing."""
+    known = column.known
+    found = len(np.unique(known))
+    is_called = OF_PERSON.fullmatch(_in_lower_case(column.name))
+    are_shared = found >= LEAST and len(known) - found > MOST_AGAIN * len(known)
+    return "group" if is_called and are_shared and (column.words or column.is_whole) else ""
+
+
+def _in_lower_case(name: str) -> str:
+    """Return a column's name in lower case, ``patientID`` as ``patient id``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
 
 
 def _date_of(column: Column) -> str:

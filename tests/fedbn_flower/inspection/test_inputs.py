@@ -76,6 +76,17 @@ def test_sparse_ids_are_known_by_their_name(doubts, name):
     assert doubts(**{name: sparse})[0].startswith(f"columns: ids? {name!r} has a value of its own")
 
 
+@pytest.mark.parametrize("name", ["patient", "PatientID", "subject_no", "MRN", "case id"])
+@pytest.mark.parametrize("values", [np.arange(N) // 2, [f"P{i // 8}" for i in range(N)]])
+def test_people_of_whom_there_are_several_rows_are_groups(doubts, name, values):
+    """Not by another name, nor where there are few, as of a count."""
+    assert not doubts(patients_age=values) + doubts(ward=values) + doubts(patients=np.arange(N) % 19)
+    assert doubts(**{name: values}) == [
+        f"columns: groups? {name!r} has values that several rows share, as those of a patient do: some may "
+        f"be trained on and others tested on; group-column {name!r} keeps them together, and is no input"
+    ]
+
+
 @pytest.mark.parametrize("rows", [8, 16, 20])
 def test_few_rows_are_ids_where_chance_would_not_do_it(doubts, rows):
     """Of so many draws from as many numbers (rows - 1) / 2 pairs are equal; none is exp(-that)."""
