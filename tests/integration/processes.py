@@ -28,6 +28,8 @@ SOONER = {
 """The environment of a federation that waits less than by default."""
 FORKING = SOONER | {"FEDBN_TEST_FORKS": "1"}
 """And which forks what answers a message, see `sooner/forks.py`."""
+FORGETTING = FORKING | {"FEDBN_TEST_FORGETS": "1"}
+"""And whose SuperLink, which no test starts again, has no database: half of what a request costs it."""
 DOORS = """import sys
 
 sys.path.insert(0, {project!r})

@@ -15,7 +15,7 @@ pytest.importorskip("fedbn_flower.consortium")
 from fedbn_flower.consortium.local import LocalFederation
 
 from .hospital import rounds_done
-from .processes import FORKING, LONG, start_flwr_run, wait_for
+from .processes import FORGETTING, LONG, start_flwr_run, wait_for
 from .unequal import BEHIND, ROUNDS
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ def test_who_dies_is_slow_or_late_costs_itself_only(tmp_path, cache_dir, undrawn
     client = shutil.copy(Path(__file__).with_name("unequal.py"), tmp_path)
     keys = KEYS | {"client": f"{client}:Unequal", "cache-dir": str(cache_dir)}
     federation = LocalFederation(tmp_path / "federation", 3, restart_after=math.inf)
-    federation.environment |= FORKING
+    federation.environment |= FORGETTING
     with federation:
         started = start_flwr_run(federation, undrawn_app, tmp_path, "run", **keys)
         wait_for((tmp_path / "waiting").exists, started)

@@ -11,21 +11,23 @@ SLEEP = time.sleep
 EVERY = 0.05
 """Seconds after which who waits looks whether it was rung for."""
 SELDOM = 1.0
-"""Seconds after which a SuperExec looks for tasks that nobody has rung for."""
+"""Seconds after which a SuperExec looks for tasks that nobody has rung for, and a server for answers."""
+ANSWERS = ".answers"
+"""Ends the name of the bell that a server hears."""
 
 
 class Bell:
     """That of the API whose port is behind this option of the command line; its file has when it was rung,
-    first by who has this API."""
+    first by who has this API. An API may have another one, of a name that ends so."""
 
-    def __init__(self, option):
+    def __init__(self, option, end=""):
         address = sys.orig_argv[sys.orig_argv.index(option) + 1]
-        self.file = Path(os.environ["FEDBN_TEST_BELLS"]) / address.rpartition(":")[2]
+        self.file = Path(os.environ["FEDBN_TEST_BELLS"]) / f"{address.rpartition(':')[2]}{end}"
         self.heard = 0
 
     def ring(self):
         """Also where another user's program has had this port."""
-        new = self.file.with_suffix(f".{os.getpid()}")
+        new = self.file.with_name(f"{self.file.name}.{os.getpid()}")
         new.touch()
         os.utime(new, ns=(time.time_ns(),) * 2)
         new.replace(self.file)
@@ -42,13 +44,14 @@ class Bell:
 
 
 def rings_for_its_superexec(client):
-    """A SuperNode, once it has a message."""
-    bell, push = Bell("--port"), client._push_messages
+    """A SuperNode, once it has a message; and for servers, once its answer is at the SuperLink."""
+    bell, answers, push = Bell("--port"), Bell("--superlink", ANSWERS), client._push_messages
     bell.ring()
 
     def ringing(**given):
         bell.ring()
         push(**given)
+        answers.ring()
 
     client._push_messages = ringing
 
@@ -63,6 +66,20 @@ def rings_for_supernodes(grid):
         return sent
 
     grid.push_messages = ringing
+
+
+def listens_for_answers(grid):
+    """The server of a run, unless nobody rings, as behind a proxy."""
+    bell, pull, last = Bell("--runtime-api-address", ANSWERS), grid.pull_messages, [0.0]
+
+    def listening(self, message_ids):
+        rung, now = bell.rung(), time.monotonic()
+        if rung and rung == bell.heard and now - last[0] < SELDOM:
+            return []
+        bell.heard, last[0] = rung, now
+        return pull(self, message_ids)
+
+    grid.pull_messages = listening
 
 
 def waits_for_tasks(superexec):

@@ -2,8 +2,9 @@
 
 A SuperNode looks for messages when it hears that there are some (`bells`), or else twice a second, not every
 three seconds, and for answers five times. What is not there yet is asked for again after a tenth of a second,
-not after one. What has died is missed after 20 seconds, not after 60, but with FEDBN_TEST_PATIENT. With
-FEDBN_TEST_FORKS the processes that answer messages are forked.
+not after one. What has died is missed after 20 seconds, not after 60, but with FEDBN_TEST_PATIENT. A
+SuperLink looks for who is missing once a second, not with every request. With FEDBN_TEST_FORKS the processes
+that answer messages are forked, with FEDBN_TEST_FORGETS a SuperLink keeps in memory what it has.
 """
 
 import os
@@ -26,10 +27,26 @@ def wait_less(sleep=time.sleep):
     time.sleep = lambda seconds: sleep(shorter.get(seconds, seconds))
 
 
+def look_seldom():
+    from flwr.supercore.corestate.sql_corestate import SqlCoreState
+
+    look, last = SqlCoreState._cleanup_expired_task_tokens, [0.0]
+
+    def looked(self):
+        if time.monotonic() - last[0] >= 1:
+            last[0] = time.monotonic()
+            look(self)
+
+    SqlCoreState._cleanup_expired_task_tokens = looked
+
+
 if PROGRAM.startswith(("flwr", "flower-")):
     wait_less()
 if PROGRAM == "flower-superlink":  # its own SuperExec only starts runs, and each look takes it 10 ms
     os.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = "0.5"
+    look_seldom()
+    if "FEDBN_TEST_FORGETS" in os.environ:
+        sys.argv[sys.argv.index("--database") + 1] = ":flwr-in-memory:"
 if PROGRAM == "flower-superexec" and "FEDBN_TEST_FORKS" in os.environ:
     import forks  # noqa: F401
 if RINGS and PROGRAM == "flower-superlink":
@@ -46,6 +63,7 @@ if RINGS and PROGRAM == "flwr-serverapp":
     from flwr.superlink.grid.http_grid import HttpGrid
 
     bells.rings_for_supernodes(HttpGrid)
+    bells.listens_for_answers(HttpGrid)
 if RINGS and PROGRAM == "flower-supernode":
     import bells
     from flwr.supernode import start_client_internal
