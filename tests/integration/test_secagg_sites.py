@@ -177,6 +177,9 @@ class Runs:
         os.killpg(service.process.pid, signal.SIGKILL)
         miss(service.log, self.federation.folder / "superlink/state.db")
 
+    def log_of(self, site):
+        return self.federation.services[f"site-{site}"].log.read_text()
+
     def restart(self, sites):
         """Have sites start again, and wait until the SuperLink knows them."""
         services = [self.federation.services[f"site-{site}"] for site in sites]
@@ -257,69 +260,82 @@ def test_six_sites_are_killed_one_a_round(tmp_path, cache_dir, undrawn_project):
         sites_are_killed(Runs(federation, tmp_path), cache_dir, killed)
 
 
-def test_the_server_is_killed_in_a_round_and_the_run_is_resumed(three, cache_dir):
-    """The SuperLink and its program, while sites unmask. The model is that of a run that never stopped, and
-    no secret is in a file of a site, a checkpoint, a log or the SuperLink's database. This has shares that
-    the server was told, as it has all messages."""
-    folder, keys = three.folder / "run", {"rounds": 2, "secagg-min": 3}
+@pytest.fixture(scope="module")
+def went_on(three, cache_dir):
+    """A run in whose first round the third site's key is another than its partners have; until the fourth, no
+    site can read its partners' keys. While sites unmask in the fifth, the SuperLink and the server's program
+    are killed, and the run is resumed. What was printed, and the sites' logs until then."""
+    keys, folder = {"rounds": 5, "secagg-min": 3}, three.folder / "run"
     (three.folder / "secrets").unlink(missing_ok=True)  # those of earlier runs
-    superlink = three.federation.services["superlink"]
-    three.hold(HELD, 2, UNMASK)
-    three.start("run", cache_dir, **keys)
-    three.reached(HELD, 2, UNMASK)
-    kill_superlink(superlink)
-    three.ends()
-    assert rounds_done(folder) == 1
-    three.release(HELD, 2, UNMASK)
-    wait_for(lambda: superlink.starts == 2)
-    assert wait_until_answers(three.federation.port)
-    three.start("run", cache_dir, **keys, resume=str(folder))
-    output = three.ends()
-    assert output.count(f"resuming {folder} after round 1") == 1, output
-    assert replies(folder) == [3, 3], output
-    assert json.loads((folder / "summary.json").read_text())["extensions"]["secagg"]["signed"] == 3
-    assert has_the_bits(folder, of_plain_sums(cache_dir, 3, 2))
-    secrets = [bytes.fromhex(line) for line in (three.folder / "secrets").read_text().split()]
-    assert len(secrets) > 3 * 4
-    files = [three.log, *folder.rglob("*"), *three.federation.folder.rglob("*")]
-    for path in (path for path in files if path.is_file() and "apps" not in path.parts):
-        text, database = path.read_bytes(), path.parent == superlink.log.parent
-        for secret in secrets:
-            if not (database and len(secret) > LENGTH):  # a share that the server was told
-                assert not any(spelt in text for spelt in spellings(secret)), path
-
-
-def test_sites_refuse_one_that_they_do_not_know(three, cache_dir):
-    """In the first round the third site's key is another than its partners have; in the last one no site can
-    read its partners' keys. No private key is in a file but its own."""
-    homes = [three.federation.folder / f"site-{site}" for site in range(3)]
-    before = [len((home / "log.txt").read_text()) for home in homes]
+    before = [len(log) for log in map(three.log_of, range(3))]
     partners = three.federation.folder / "partners"
-    third = (partners / "site-2.pub").read_bytes()
+    right = {site: (partners / f"site-{site}.pub").read_bytes() for site in (1, 2)}
     written_pair(Ed25519PrivateKey.generate(), three.folder / "another", "site-2")
     (three.folder / "another/partners/site-2.pub").replace(partners / "site-2.pub")
     three.hold(HELD, 2, ADVERTISE)
-    three.start("refusing", cache_dir, rounds=3)
+    for site in range(3):  # in this step they say whom they know
+        three.hold(site, 4, ADVERTISE)
+    three.hold(HELD, 5, UNMASK)
+    three.start("run", cache_dir, **keys)
     three.reached(HELD, 2, ADVERTISE)
     (partners / "site-1.pub").write_text("no key")
-    (partners / "site-2.pub").write_bytes(third)
+    (partners / "site-2.pub").write_bytes(right[2])
     three.release(HELD, 2, ADVERTISE)
-    output = three.ends()
+    for site in range(3):
+        three.reached(site, 4, ADVERTISE)
+    logs = [three.log_of(site)[start:] for site, start in enumerate(before)]
+    (partners / "site-1.pub").write_bytes(right[1])
+    for site in range(3):
+        three.release(site, 4, ADVERTISE)
+    three.reached(HELD, 5, UNMASK)
+    superlink = three.federation.services["superlink"]
+    kill_superlink(superlink)
+    three.ends()
+    assert rounds_done(folder) == 4
+    three.release(HELD, 5, UNMASK)
+    wait_for(lambda: superlink.starts == 2)
+    assert wait_until_answers(three.federation.port)
+    three.start("run", cache_dir, **keys, resume=str(folder))
+    return three.ends(), logs
+
+
+def test_the_server_is_killed_in_a_round_and_the_run_is_resumed(three, went_on, cache_dir):
+    """The model is that of a run that never stopped, and no secret is in a file of a site, a checkpoint, a
+    log or the SuperLink's database. This has shares that the server was told, as it has all messages."""
+    folder, (output, _) = three.folder / "run", went_on
+    assert output.count(f"resuming {folder} after round 4") == 1, output
+    assert replies(folder)[3:] == [3, 3], output
+    assert json.loads((folder / "summary.json").read_text())["extensions"]["secagg"]["signed"] == 3
+    without_sum = [(number, site) for number in (1, 2, 3) for site in range(3)]
+    assert has_the_bits(folder, of_plain_sums(cache_dir, 3, 5, without_sum))
+    secrets = [bytes.fromhex(line) for line in (three.folder / "secrets").read_text().split()]
+    assert len(secrets) > 3 * 4
+    files = [three.log, *folder.rglob("*"), *three.federation.folder.rglob("*")]
+    database = three.federation.services["superlink"].log.parent
+    for path in (path for path in files if path.is_file() and "apps" not in path.parts):
+        text = path.read_bytes()
+        for secret in secrets:
+            if not (path.parent == database and len(secret) > LENGTH):  # a share that the server was told
+                assert not any(spelt in text for spelt in spellings(secret)), path
+
+
+def test_sites_refuse_one_that_they_do_not_know(three, went_on):
+    """No private key is in a file but its own."""
+    output, logs = went_on
     line = "secagg: the secagg-partners of partition 0, partition 1 do not have its key"
     assert f"round 1, train: partition 2 dropped: {line}" in output
     assert "there is no sum: 2 clients are left, and secagg-min is 3" in output
-    with (three.folder / "refusing/failures.csv").open() as file:
+    with (three.folder / "run/failures.csv").open() as file:
         rows = list(csv.DictReader(file))
     reasons = {row["partition"]: row["reason"] for row in rows if row["round"] == "1"}
     assert [line in reasons[site] for site in "012"] == [False, False, True]
     mistaken = Counter(row["partition"] for row in rows if "expected public keys of Ed25519" in row["reason"])
     assert all(mistaken[site] >= 1 for site in "012"), rows
     assert not any(str(three.folder) in row["reason"] for row in rows)
-    for site, home in enumerate(homes):
-        log = (home / "log.txt").read_text()[before[site] :]
+    for site, log in enumerate(logs):
         assert log.count("secagg-partners: '") == mistaken[str(site)]
         assert "site-1.pub has something else" in log
         assert not tracebacks(log)
-        key = home / "key"
+        key = three.federation.folder / f"site-{site}/key"
         files = [path for path in three.folder.rglob("*") if path.is_file() and path != key]
         assert not [path for path in files if key.read_bytes().splitlines()[-2] in path.read_bytes()]
