@@ -96,25 +96,30 @@ def flwr_run(tmp_path_factory, flwr_project):
 
 
 @pytest.fixture
-def on_all_workers(tmp_path, cache_dir, pool, pictures_not_drawn, few_draws):
+def one_worker(pool):
+    """The pool, as if the second of its workers were not there."""
+    return SimpleNamespace(
+        workers=pool.workers[:1],
+        start_run=pool.start_run,
+        begin=pool.begin,
+        replace=pool.replace,
+        raylet=pool.raylet,
+        inline=pool.inline,
+        starting={},
+        started=[0],
+        grow=lambda: None,
+        check_data=pool.check_data,
+    )
+
+
+@pytest.fixture
+def on_all_workers(tmp_path, cache_dir, pool, one_worker, pictures_not_drawn, few_draws):
     """Runs the same keys in this process, on one worker and on two; the folders."""
 
     def run(keys):
         keys = {"dataset": "digits", **keys, "cache-dir": str(cache_dir)}
-        one = SimpleNamespace(
-            workers=pool.workers[:1],
-            start_run=pool.start_run,
-            begin=pool.begin,
-            replace=pool.replace,
-            raylet=pool.raylet,
-            inline=pool.inline,
-            starting={},
-            started=[0],
-            grow=lambda: None,
-            check_data=pool.check_data,
-        )
         folders = [tmp_path / keys.get("secagg", "off") / name for name in ("inline", "one", "two")]
-        for folder, workers in zip(folders, (None, one, pool), strict=True):
+        for folder, workers in zip(folders, (None, one_worker, pool), strict=True):
             simulate(Federation(run_config(keys)), folder, workers)
         return folders
 

@@ -1,5 +1,6 @@
 """Our Ray runtime: workers that die or hang, a cluster of two raylets, cohorts."""
 
+import json
 import os
 import re
 import shutil
@@ -139,18 +140,16 @@ class Counts(nn.Module):
 """A network whose outputs go by what is in no state dict: an attribute, a buffer that does not persist."""
 
 
-def test_what_a_network_keeps_for_itself_does_not_depend_on_who_works_where(configured, tmp_path):
+def test_what_a_network_keeps_for_itself_does_not_depend_on_who_works_where(
+    pool, one_worker, configured, tmp_path
+):  # fmt: skip
     """Clients one after the other, on one worker, on two, and on both sides of a stop."""
     (tmp_path / "own.py").write_text(COUNTS)
     keys = {"model": f"{tmp_path / 'own.py'}:Counts", "partition": "iid", "num_clients": 4, "batch_size": 64}
     config, run = configured(**keys, rounds=2), tmp_path / "run"
     expected = final_model(config, None)
-    for workers in (1, 2):
-        pool = RayPool(workers, verbose=False)
-        try:
-            assert final_model(config, pool) == expected
-        finally:
-            pool.close()
+    for workers in (one_worker, pool):
+        assert final_model(config, workers) == expected
     simulate(Federation(configured(**keys, rounds=1)), run, None)
     simulate(Federation(configured(**keys, rounds=2, resume=str(run))), run, None)
     assert {name: array.tobytes() for name, array in load_file(run / "model.safetensors").items()} == expected
@@ -239,7 +238,7 @@ def test_the_losses_of_candidates_are_asked_of_the_workers(pool, configured, mon
     assert final_model(config, pool) == final_model(config, None)
 
 
-def test_cohorts_do_not_depend_on_the_workers(pool, configured, tmp_path, cache_dir):
+def test_cohorts_do_not_depend_on_the_workers(pool, one_worker, configured, tmp_path, cache_dir):
     config = configured(
         strategy="feddyn", objective="feddyn", partition="dirichlet:1", num_clients=3 * GROUP, rounds=3,
         fraction_train=0.7,
@@ -248,33 +247,32 @@ def test_cohorts_do_not_depend_on_the_workers(pool, configured, tmp_path, cache_
     assert final_model(config, pool) == inline
     assert final_model(config.model_copy(update={"fast": "off"}), None) != inline  # lockstep was at work
     alone = RayGrid(pool, config.num_clients, config.to_user_config(), GROUP)
-    one = {"workers": pool.workers[:1], "started": [0]} | {
-        name: getattr(pool, name) for name in ("replace", "begin", "raylet", "starting", "grow", "inline")
-    }
-    alone._pool = type("One", (), one)()
+    alone._pool = one_worker
     arrays = Federation(config).run(alone, [])
     assert {name: array.numpy().tobytes() for name, array in arrays.items()} == inline
 
 
-@pytest.mark.parametrize("workers", [0, 4])
-def test_cohorts_are_shared_among_gpus(configured, own, tmp_path, workers):
+def test_cohorts_are_shared_among_gpus(configured, own, tmp_path):
     """Two of a Ray that only counts them: a cohort is on one, each has some, and the bits are the same."""
     config = configured(client=own("Places"), partition="iid", num_clients=4 * GROUP, rounds=1)
+    places = tmp_path / "places"
+    expected = final_model(config, None)
     with sigterm_handled_as_before(), breakpoints_as_before():
         ray.init(address="local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        pool = RayPool(workers, verbose=False, on_gpus=True)
-        assert len(pool.workers) == (workers or 2)
-        pool.wait_for_workers()
-        found = final_model(config, pool)
-        pool.close()
+        for workers, there in ((0, 2), (4, 4)):
+            places.unlink()
+            pool = RayPool(workers, verbose=False, on_gpus=True)
+            assert len(pool.workers) == there
+            pool.wait_for_workers()
+            assert final_model(config, pool) == expected
+            pool.close()
+            lines = [line.split() for line in places.read_text().splitlines()]
+            of_cohorts = [{gpu for client, gpu in lines if int(client) // GROUP == i} for i in range(1, 4)]
+            assert [*map(len, of_cohorts)] == [1] * 3  # the first is also that of trials, which all make
+            assert set.union(*of_cohorts) == {"0", "1"}
     finally:
         ray.shutdown()
-    lines = [line.split() for line in (tmp_path / "places").read_text().splitlines()]
-    of_cohorts = [{gpu for client, gpu in lines if int(client) // GROUP == i} for i in range(1, 4)]
-    assert [*map(len, of_cohorts)] == [1] * 3  # the first one is also that of trials, which all make
-    assert set.union(*of_cohorts) == {"0", "1"}
-    assert found == final_model(config, None)
 
 
 def test_evaluations_in_lockstep_do_not_depend_on_the_workers(pool, configured):
@@ -361,16 +359,6 @@ def cluster():
     shutil.rmtree(scratch, ignore_errors=True)
 
 
-def test_a_cluster_of_two_raylets_gives_the_same_bits(cluster, tmp_path, cache_dir):
-    """Each has room for one worker."""
-    common = ("--rounds", 2, "--partition", "iid", "--num-clients", 4, "--cache-dir", cache_dir)
-    there = ("--ray-address", cluster.address, "--workers", 2, "--run-dir", tmp_path / "cluster")
-    here = ("--backend", "inline", "--run-dir", tmp_path / "inline")
-    for where in (there, here):
-        assert cli.main([str(word) for word in (*common, *where)]) == 0
-    assert bits(tmp_path / "cluster") == bits(tmp_path / "inline")
-
-
 def test_a_machine_without_the_data_is_one_line_before_the_first_round(
     cluster, tmp_path, cache_dir, monkeypatch, capsys
 ):
@@ -389,8 +377,8 @@ def test_a_machine_without_the_data_is_one_line_before_the_first_round(
 def test_a_machine_that_dies_in_a_round_costs_no_bits_and_no_memory(
     cluster, tmp_path, cache_dir, monkeypatch, capsys
 ):
-    """Its clients are asked again, of the other machine, which has no room for a second worker."""
-    common = ("--rounds", 6, "--partition", "iid", "--num-clients", 8, "--cache-dir", cache_dir)
+    """Of two raylets, each of which has room for one worker. Its clients are asked again, of the other."""
+    common = ("--rounds", 5, "--partition", "iid", "--num-clients", 8, "--cache-dir", cache_dir)
     assert (
         cli.main([str(word) for word in (*common, "--backend", "inline", "--run-dir", tmp_path / "here")])
         == 0
@@ -406,5 +394,7 @@ def test_a_machine_that_dies_in_a_round_costs_no_bits_and_no_memory(
     there = ("--ray-address", cluster.address, "--run-dir", tmp_path / "there")
     assert cli.main([str(word) for word in (*common, *there)]) == 0
     assert len(killed) == 1
+    runtime = json.loads((tmp_path / "there" / "summary.json").read_text())["runtime"]
+    assert [(part["backend"], part["workers"]) for part in runtime] == [("ray", 2)]
     assert bits(tmp_path / "there") == bits(tmp_path / "here")
     assert "(raylet)" not in capsys.readouterr().out
