@@ -16,7 +16,7 @@ from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.site.ledger import path_of_ledger
 from tests.fedbn_flower.privacy.asked import Site
 
-from .processes import FORKING, LONG, bits, start_flwr_run, tracebacks
+from .processes import FORGETTING, LONG, bits, start_flwr_run, tracebacks
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +68,7 @@ def test_real_supernodes_protect_whole_patients(undrawn_app, configured, cache_d
         "dp-unit": "patient", "batch-size": 6, "dp-seed": 3,
     }  # fmt: skip
     federation = Owned(tmp_path / "federation", SITES)
-    federation.environment |= FORKING
+    federation.environment |= FORGETTING
     public = {key.replace("-", "_"): value for key, value in {**RUN, **DP, **keys}.items()}
     here = {"dataset": str(tables), "partition": "natural:site"}
     shares = inputs_of(configured(**public, **here)).partitions

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .processes import FORKING, LONG, ROOT, bits
+from .processes import FORGETTING, LONG, ROOT, bits
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +54,7 @@ def programs(wheel, tmp_path_factory):
 @pytest.fixture
 def do(programs, tmp_path, marked_environment):
     """A function that runs a program of the environment in a folder; its output."""
-    environment = {**marked_environment[1], **FORKING, "PATH": f"{programs}:/usr/bin:/bin"}
+    environment = {**marked_environment[1], **FORGETTING, "PATH": f"{programs}:/usr/bin:/bin"}
 
     def run(*words, here=tmp_path):
         command = [programs / words[0], *map(str, words[1:])]
