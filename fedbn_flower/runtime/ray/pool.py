@@ -18,7 +18,7 @@ from ...core.session_objects import session_objects
 from ...site.adapter import FedbnClients
 from ..client_side import ClientSide
 from ..process_memory import MEMORY, keeping_freed_memory, starting_with
-from ..signals import breakpoints_as_before, sigterm_handled_as_before
+from .as_before import breakpoints_as_before, sigterm_handled_as_before
 from .clusters import (
     Raylet,
     all_cores,
