@@ -65,7 +65,8 @@ def _spread(seeds: Sequence[float], ends: Ends) -> tuple[float, float]:
     """Return how far a bar goes below and above the mean."""
     if len(seeds) > 1:
         return stdev(seeds), stdev(seeds)
-    return (seeds[0] - ends[0], ends[1] - seeds[0]) if ends else (0.0, 0.0)
+    below, above = (seeds[0] - ends[0], ends[1] - seeds[0]) if ends else (0.0, 0.0)
+    return max(0.0, below), max(0.0, above)  # an end that is the value itself may be rounded
 
 
 def forest_plot(rows: Sequence[tuple[str, float, float, float]], metric: str) -> InlineFigure:

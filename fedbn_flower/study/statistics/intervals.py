@@ -124,7 +124,8 @@ def by_groups(
     t = _quantile(sum(each) ** 2 / sum(e**2 / number for e, number in zip(each, freedom, strict=True)), level)
     wide = t**2 * max(whole, 0.0)
     centre, half = value + wide / 2, math.sqrt(spread * wide + wide**2 / 4)
-    return Interval(value, (centre - half) / (1 + wide), (centre + half) / (1 + wide), method)
+    low, high = ((centre + side * half) / (1 + wide) for side in (-1, 1))
+    return Interval(value, max(0.0, min(value, low)), min(1.0, max(value, high)), method)  # rounded, too
 
 
 def share(hits: NDArray, groups: NDArray, level: float = LEVEL) -> Interval:

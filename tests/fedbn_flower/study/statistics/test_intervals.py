@@ -405,3 +405,12 @@ def test_cases_of_a_group_are_as_good_as_one():
     once = calibration_test(cases_of(outcomes, scores), 15)
     thrice = cases_of(np.repeat(outcomes, 3), np.repeat(scores, 3), np.repeat(np.arange(50), 3))
     assert calibration_test(thrice, 15) == pytest.approx(once)
+
+
+@pytest.mark.parametrize("hit", [0, 1])
+def test_a_share_of_all_or_none_by_groups_is_within_its_interval_to_the_last_bit(hit):
+    """Wilson's end is then the share itself, which rounding had missed by 1e-16: no figure takes that."""
+    for groups in range(2, 60):
+        found = share(np.full(2 * groups, hit), np.arange(2 * groups) // 2)
+        assert 0 <= found.low <= found.value == hit <= found.high <= 1
+        assert (found.low, found.high)[hit] == hit
