@@ -16,6 +16,9 @@ from .processes import LONG, ROOT, processes_with
 
 pytestmark = pytest.mark.slow
 
+HERE = ("--backend", "inline")
+"""Processes side by side, each of which imports PyTorch, are `test_sweeps`'s."""
+
 
 def commands(title="3. Run, compare, go on"):
     """The lines of the section's first block, without comments."""
@@ -27,7 +30,7 @@ def commands(title="3. Run, compare, go on"):
 
 def test_run_look_sweep_compare_and_go_on(tmp_path, marked_environment, monkeypatch, few_draws):
     """What the first, of nothing but defaults, starts has ended with it. The others' lines are read in this
-    process."""
+    process, and so the sweep's runs are done, one after the other."""
     (tmp_path / "run_sim.py").symlink_to(ROOT / "run_sim.py")
     mark, environment = marked_environment
     monkeypatch.chdir(tmp_path)
@@ -48,7 +51,7 @@ def test_run_look_sweep_compare_and_go_on(tmp_path, marked_environment, monkeypa
     runs = tmp_path / "runs"
     summary = json.loads((runs / "first" / "summary.json").read_text())
     assert all(client["accuracy"] > 0.8 for client in summary["clients"].values())
-    for command in (sweep, compare):
+    for command in ([*sweep, *HERE], compare):
         do(*command)
     page = (runs / "first" / "report.html").read_text()
     assert "fedyogi" in page
@@ -73,7 +76,7 @@ def test_fedbn_is_ahead_of_fedavg_beyond_the_deviations(
     """What README's second command shows, and the table of get-started."""
     ((_, _, *words),) = commands("2. See what a BatchNorm policy changes")
     monkeypatch.chdir(tmp_path)
-    assert cli.main([*words, "--cache-dir", str(cache_dir)]) == 0
+    assert cli.main([*words, *HERE, "--cache-dir", str(cache_dir)]) == 0
     found = {}
     for row in csv.DictReader((tmp_path / "runs" / "scanners" / "grid.csv").open()):
         found.setdefault(row["client"], []).append(float(row["accuracy: mean over clients"]))
