@@ -27,7 +27,7 @@ own = {
         nn.Flatten(), nn.Linear(spec.size, width), nn.BatchNorm1d(width), nn.Linear(width, spec.classes)
     ),
 }
-common = {"rounds": 2, "cache_dir": sys.argv[1], "workers": 2, "backend": "ray", "progress": False}
+common = {"rounds": 2, "cache_dir": sys.argv[1], "workers": 1, "backend": "ray", "progress": False}
 here = common | {"backend": "inline"}
 """
 )
@@ -66,7 +66,7 @@ lock = threading.Lock()
 class Locked(KeepsBiases):
     held = lock
 try:
-    simulate(client=Locked, **common | {"workers": 1})
+    simulate(client=Locked, **common)
 except UserError as error:
     print(error)
 assert not ray.is_initialized()
