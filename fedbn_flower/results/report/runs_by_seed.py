@@ -69,7 +69,8 @@ NOTHING_TOLD: Marks[int] = Marks()
 
 def label_of(names: Mapping[str, str]) -> str:
     """Return values by key as a label: ``fedyogi fedbn server-lr=0.1``."""
-    return " ".join(v if key in ALGORITHMS else f"{key}={v}" for key, v in names.items() if v)
+    found = [v if key in ALGORITHMS else f"{key}={v}" for key, v in names.items() if v]
+    return " ".join(found or [f"no {key}" for key in names])
 
 
 @dataclass(frozen=True)

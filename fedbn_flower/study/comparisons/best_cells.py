@@ -150,7 +150,10 @@ MOST_NAMED = 6
 """Rows that a sentence names; of more it says how many."""
 CORRECTED = "Bonferroni for all pairs, 5 %"
 TOGETHER = "The 95 % intervals of differences hold for all pairs together."
+DIVIDING = ("group-column", "split-by")
+"""The keys by which other cases of data without a test set are held out."""
 OTHER_DATA = "Runs on different data are not compared with each other."
+OTHER_CASES = "Runs that differ in {} are not compared with each other: each is tested on other cases."
 NOT_COMPARED = {
     HeldOut.FOLDS: "Folds are not compared with each other: each is tested on other cases.",
     HeldOut.SITE: "Runs that leave out different sites are not compared with each other, but over these "
@@ -258,6 +261,8 @@ def verdict(
         return Verdict(column, sentence=words if ended > 1 else "")
     if len(set(datasets)) > 1 or changed_data(every):
         return Verdict(column, sentence=OTHER_DATA)
+    if divided := differently_divided(every):
+        return Verdict(column, sentence=OTHER_CASES.format(divided))
     for held_out, words in NOT_COMPARED.items():
         if len({str(run.config.get(held_out.one)) for run in every}) > 1:
             return Verdict(column, sentence=words)
@@ -279,6 +284,14 @@ def verdict(
     seeds_of_each = seeds_text([int((~np.isnan(row)).sum()) for row in rows.values()])
     told = over_seeds(column, best, labels, metric, seeds_of_each, lacking)
     return replace(told, pairs=paired_t_tests(rows, resolution)) if told.known else told
+
+
+def differently_divided(runs: Sequence[Run]) -> str:
+    """Return the key by which runs hold out other cases of the same data; empty if they hold out the same."""
+    if len({run.config.get("data") for run in runs}) < 2:
+        return ""
+    keys = (key for key in DIVIDING if len({str(run.config.get(key) or "") for run in runs}) > 1)
+    return next(keys, "")
 
 
 def over_seeds(

@@ -13,7 +13,7 @@ from fedbn_flower import Result, UserError
 from fedbn_flower.cli import main
 from fedbn_flower.records.cases import predictions_of
 from fedbn_flower.records.summary import Summary
-from fedbn_flower.results.report.runs_by_seed import Sweep, metrics_table
+from fedbn_flower.results.report.runs_by_seed import Group, Sweep, metrics_table
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.study.compare import Compared, read_groups, side_by_side
 from fedbn_flower.study.comparisons.best_cells import cases_of, difference_of
@@ -22,7 +22,7 @@ from fedbn_flower.study.sweeps import best_groups
 from fedbn_flower.sweeps.grid_table import Comparison
 
 from ...results.html_page import page
-from ...results.written import add_run, csv_rows
+from ...results.written import add_run, csv_rows, summary_of, write_run
 from ...results.written_cases import (
     accuracy,
     drawn,
@@ -288,3 +288,20 @@ def test_runs_without_different_sites_are_not_compared_with_each_other(configure
         add_run(grid, configured(leave_one_site_out=True, left_out=site), found)
     words = "Runs that leave out different sites are not compared with each other, but over these sites."
     assert grid.sentence == words
+
+
+@pytest.mark.parametrize(
+    ("digests", "sentence"),
+    [
+        (("a", "b"), "Runs that differ in group-column are not compared with each other: each is tested on"),
+        (("a", "a"), "Which is best"),  # with a test set of their own
+    ],
+)
+def test_runs_that_hold_out_other_cases_of_the_same_data_are_not_compared(tmp_path, digests, sentence):
+    groups = []
+    for column, data in zip(("", "patient"), digests, strict=True):
+        keys = {"group_column": column, "data": data}
+        folders = [write_run(tmp_path / f"{column}{i}", summary_of([0.5]), seed=i, **keys) for i in (0, 1)]
+        groups.append(Group({"group-column": column}, [Run.read(folder) for folder in folders]))
+    assert [group.label for group in groups] == ["no group-column", "group-column=patient"]
+    assert best_groups(groups, "accuracy").sentence.startswith(sentence)
