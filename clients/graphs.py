@@ -162,7 +162,7 @@ class Steps:
             return graphs.captured[shape].replay(given)
         before = [generator.get_state() for generator in generators()]
         found = self.step(*given)
-        # Clients side by side would replay their draws from one generator.
+        # Whether a replay draws what the step would was not seen on a GPU yet.
         if any(not torch.equal(g.get_state(), b) for g, b in zip(generators(), before, strict=True)):
             graphs.fail = True
         return found
