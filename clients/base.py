@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Self, TypeVar
@@ -233,11 +233,11 @@ class FedAvgClient(NumPyClient):
         metrics: dict[str, float],
         entries: Mapping[str, torch.Tensor],
         config: Mapping[str, Scalar],
-        on_cpu: Mapping[str, torch.Tensor] | None = None,
+        copy: bool = True,
     ) -> Update:
         """Write the client's memory and return the result of `fit`, from the trained model's entries.
 
-        Its arrays share the memory of the entries ``on_cpu``, if these are given.
+        Without ``copy`` its arrays may share the entries' memory.
         """
         self.check_finite(entries)
         outcome = run.objective.finish(run.work(int(metrics[LOCAL_STEPS])))
@@ -255,7 +255,7 @@ class FedAvgClient(NumPyClient):
         if self.local_names:
             self.memory.write(self.LOCAL_GROUP, {name: to_array(entries[name]) for name in self.local_names})
         records = {name: self._by_every_name(arrays) for name, arrays in outcome.records.items()}
-        sent = self._sent(entries) if on_cpu is None else self._sent(on_cpu, viewed)
+        sent = self._sent(entries, copy)
         if outcome.sent:
             sent = NamedArrays({**sent.by_name(), **self._by_every_name(outcome.sent)})
         update = Update(sent, self.task.size, dict(metrics), records)
@@ -416,7 +416,6 @@ class FedAvgClient(NumPyClient):
         """Repeat those of tied parameters under all of their names, as the server expects them."""
         return {alias: array for name, array in arrays.items() for alias in self.aliases.get(name, (name,))}
 
-    def _sent(
-        self, entries: Mapping[str, torch.Tensor], read: Callable[[torch.Tensor], NDArray] = to_array
-    ) -> NamedArrays:
-        return NamedArrays({name: read(entries[name]) for name in self.shared_names})
+    def _sent(self, entries: Mapping[str, torch.Tensor], copy: bool = True) -> NamedArrays:
+        given = to_array if copy else viewed
+        return NamedArrays({name: given(entries[name]) for name in self.shared_names})

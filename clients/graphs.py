@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
-from functools import cache, partial
+from functools import cache
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary, ref
+from weakref import WeakKeyDictionary
 
 from fedbn_flower.core.ground.settings import declared
 
@@ -25,6 +25,13 @@ ENOUGH = 6  # steps of a shape that repay its capture
 MOST = 32  # graphs of a model
 _KNOWN = frozenset({"torch", "torchvision", "timm", "fedbn_flower", __name__.partition(".")[0]})
 """Packages whose classes do not count steps."""
+_GLOBAL = frozenset(
+    {
+        "_global_backward_hooks", "_global_backward_pre_hooks", "_global_forward_hooks",
+        "_global_forward_pre_hooks",
+    }
+)  # fmt: skip
+"""Of torch.nn.modules.module: hooks on every module."""
 LOGGER = logging.getLogger("flwr.fedbn")
 
 
@@ -57,14 +64,11 @@ class Graphs:
 
     Parameters
     ----------
-    pool : callable
-        Returns the memory of the graphs. Those of one model are not replayed at the same time, and share it.
     used : object
         What captured steps use and does not end with a call.
     """
 
-    def __init__(self, pool: Callable[[], Any], used: object = None) -> None:
-        self.pool = pool
+    def __init__(self, used: object = None) -> None:
         self.used = used
         self.captured: dict[Hashable, _Captured] = {}
         self.done: Counter[Hashable] = Counter()
@@ -73,8 +77,6 @@ class Graphs:
 
 _LASTING: WeakKeyDictionary[nn.Module, tuple[Hashable, Graphs]] = WeakKeyDictionary()
 """The graphs of models, with what they were captured for; they end with their model."""
-_ANCHORS: WeakKeyDictionary[nn.Module, torch.cuda.CUDAGraph] = WeakKeyDictionary()
-"""A graph of each model that keeps its pool of memory alive, so that later calls use it again."""
 
 
 def graphs_of(model: nn.Module, run: Repeatable) -> Graphs | None:
@@ -86,43 +88,60 @@ def graphs_of(model: nn.Module, run: Repeatable) -> Graphs | None:
         return None
     objective, criterion, cudnn = run.objective, run.objective.criterion, torch.backends.cudnn
     own = (Objective.loss, Objective.correct_gradients)
-    pool = partial(_pool, ref(model))
     if run.training.momentum or (type(objective).loss, type(objective).correct_gradients) != own:
-        return Graphs(pool)  # buffers, memories and received records are those of the call
+        return Graphs()  # buffers, memories and received records are those of the call
     loss: type = type(criterion)
     settings = [(name, getattr(criterion, name)) for name in declared(loss)]
     same = (
         (run.training, run.learning_rate),
-        tuple(module.training for module in model.modules()),
         tuple(parameter.requires_grad for parameter in model.parameters()),
+        repr([_plain(module) for module in model.modules()]),
         (loss, type(objective.problem), repr(settings)),
         (cudnn.enabled, cudnn.benchmark, cudnn.deterministic, torch.are_deterministic_algorithms_enabled()),
     )
     if model not in _LASTING or _LASTING[model][0] != same:
-        _LASTING[model] = same, Graphs(pool, criterion)
+        _LASTING[model] = same, Graphs(criterion)
     return _LASTING[model][1]
 
 
 def may_repeat(model: nn.Module, run: Repeatable) -> bool:
     """Whether the steps of this run do the same on a GPU each time.
 
-    The optimisers of torch.optim count steps on the CPU; what others have written may do so, and so may
-    hooks, and an objective that does not say that it is the same function for all clients. In half precision
-    the loss's scale goes by the gradients.
+    The optimisers of torch.optim count steps on the CPU; what others have written may do so, and so may an
+    objective that does not say that it is the same function for all clients. In half precision the loss's
+    scale goes by the gradients.
     """
+    if torch.device(run.examples.device).type != "cuda" or not run.training.replays:
+        return False
     objective = run.objective
     parts = [objective, objective.criterion, objective.problem, *model.modules()]
     return (
-        torch.device(run.examples.device).type == "cuda"
-        and not torch.is_anomaly_enabled()  # it looks at every value
+        not torch.is_anomaly_enabled()  # it looks at every value
         and run.training.optimizer == PLAIN
         and not run.mechanism
         and vars(type(objective)).get("elementwise") is True
         and vars(type(objective.criterion)).get("alike") is True
         and not is_half(precision_of(model))
-        and not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
         and all(type(part).__module__.partition(".")[0] in _KNOWN for part in parts)
+        and all(map(_is_its_class, model.modules()))
+        and not any(p._backward_hooks or p._post_accumulate_grad_hooks for p in model.parameters())
+        and not any(value for key, value in vars(torch.nn.modules.module).items() if key in _GLOBAL)
     )
+
+
+def _is_its_class(module: nn.Module) -> bool:
+    """Whether a module computes what its class does, and without looking at a number of steps on the GPU."""
+    return not (
+        any(value for key, value in vars(module).items() if "hook" in key)
+        or any(callable(getattr(type(module), key, None)) for key in vars(module))
+        or isinstance(module, torch.jit.ScriptModule)
+        or getattr(module, "momentum", 0) is None  # BatchNorm's: the mean of all batches
+    )
+
+
+def _plain(module: nn.Module) -> list[tuple[str, Any]]:
+    """Return the numbers and words that a module goes by, such as its mode and its momentum."""
+    return [(k, v) for k, v in vars(module).items() if v is None or isinstance(v, bool | int | float | str)]
 
 
 class Steps:
@@ -150,16 +169,17 @@ class Steps:
         """Take the next step, which has this shape. Return its loss and outputs."""
         if not (graphs := self.graphs) or graphs.fail:
             return self.step(*given)
-        if shape not in graphs.captured and self._repays(shape, graphs):
+        key = shape, *((one.shape, one.dtype) for one in given if isinstance(one, torch.Tensor))
+        if key not in graphs.captured and self._repays(shape, key, graphs):
             try:
-                graphs.captured[shape] = _Captured(self.step, given, graphs.pool())
+                graphs.captured[key] = _Captured(self.step, given)
             except RuntimeError as error:  # nothing was computed
                 LOGGER.info("steps are not captured as a CUDA graph: %s", error)
                 graphs.fail = True
         self.left[shape] -= 1
-        graphs.done[shape] += 1
-        if shape in graphs.captured:
-            return graphs.captured[shape].replay(given)
+        graphs.done[key] += 1
+        if key in graphs.captured:
+            return graphs.captured[key].replay(given)
         before = [generator.get_state() for generator in generators()]
         found = self.step(*given)
         # Whether a replay draws what the step would was not seen on a GPU yet.
@@ -167,18 +187,17 @@ class Steps:
             graphs.fail = True
         return found
 
-    def _repays(self, shape: Hashable, graphs: Graphs) -> bool:
-        done = graphs.done[shape]
-        possible = not graphs.fail and len(graphs.captured) < MOST
-        return possible and done >= WARM_UP and done + self.left[shape] >= ENOUGH
+    def _repays(self, shape: Hashable, key: Hashable, graphs: Graphs) -> bool:
+        done = graphs.done[key]
+        return len(graphs.captured) < MOST and done >= WARM_UP and done + self.left[shape] >= ENOUGH
 
 
 class _Captured:
     """A step that was captured, and the tensors that it reads and writes."""
 
-    def __init__(self, step: Step, given: Iterable[Any], pool: Any) -> None:
+    def __init__(self, step: Step, given: Iterable[Any]) -> None:
         self.given = [one.clone() if isinstance(one, torch.Tensor) else one for one in given]
-        self.graph, self.found = _capture(lambda: step(*self.given), pool)
+        self.graph, self.found = _capture(lambda: step(*self.given), _pool())
 
     def replay(self, given: Iterable[Any]) -> tuple[torch.Tensor, ...]:
         """Take the step with these tensors. Return its loss and outputs."""
@@ -210,10 +229,11 @@ def _stream() -> torch.cuda.Stream:
     return torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
 
-def _pool(model: ref[nn.Module]) -> Any:
-    """Return the memory of a model's graphs, of its own: models may train at the same time."""
-    known = model()
-    assert known is not None
-    if known not in _ANCHORS:
-        _ANCHORS[known] = _capture(lambda: (torch.zeros(1, device="cuda"),))[0]
-    return _ANCHORS[known].pool()
+@cache
+def _anchor() -> torch.cuda.CUDAGraph:
+    """A graph that keeps the memory pool of all others alive, so that later calls use it again."""
+    return _capture(lambda: (torch.zeros(1, device="cuda"),))[0]
+
+
+def _pool() -> Any:
+    return _anchor().pool()

@@ -57,6 +57,8 @@ class LocalTraining:
     agc : float
         Upper bound of the norms of single outputs' gradients over those of their weights, see
         `modules.clipping`; 0 for none.
+    replays : bool
+        Whether a GPU may replay steps, see `graphs`.
     """
 
     epochs: int = 1
@@ -66,6 +68,7 @@ class LocalTraining:
     weight_decay: float = 0.0
     clip_norm: float = 0.0
     agc: float = 0.0
+    replays: bool = True
 
     def make_optimizer(self, parameters: Iterable[torch.Tensor], learning_rate: float) -> Optimizer:
         """Return the optimiser with a new state; ValueError as `optimizers.make_optimizer`."""
@@ -257,14 +260,6 @@ def train_model(model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = (
     FloatingPointError
         When the gradients of every step overflow in float16.
     """
-    return start_training(model, run, frozen)()
-
-
-@usual_surroundings()
-def start_training(
-    model: nn.Module, run: LocalRun, frozen: Iterable[nn.Module] = ()
-) -> Callable[[], dict[str, float]]:
-    """Start `train_model`, and return what gives its result: a GPU may still be at it."""
     rng = run.generator()
     parameters = [p for p in model.parameters() if p.requires_grad]
     adaptive = before_head(model) if run.training.agc else []
@@ -310,7 +305,7 @@ def start_training(
     optimizer.zero_grad()
     if not count:
         raise FloatingPointError("training diverged: every gradient overflows in float16")
-    return lambda: run.metrics(count, *tally.sums())
+    return run.metrics(count, *tally.sums())
 
 
 def _checked(objective: Objective, returned: object) -> tuple[torch.Tensor, torch.Tensor]:

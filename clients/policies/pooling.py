@@ -44,7 +44,7 @@ class PoolingClient(FedAvgClient):
         metrics: dict[str, float],
         entries: Mapping[str, torch.Tensor],
         config: Mapping[str, Scalar],
-        on_cpu: Mapping[str, torch.Tensor] | None = None,
+        copy: bool = True,
     ) -> Update:
         """Return the model with the moments in it.
 
@@ -53,7 +53,7 @@ class PoolingClient(FedAvgClient):
         FloatingPointError
             As `FedAvgClient.end_run`; also when a layer's inputs are not finite, although the model is.
         """
-        update = super().end_run(run, metrics, entries, config, on_cpu)
+        update = super().end_run(run, metrics, entries, config, copy)
         sent = dict(zip(self.shared_names, update.arrays, strict=True))
         for name, moment in (self.gathered or {}).items():
             if name in sent:

@@ -92,6 +92,7 @@ def task_of(inputs: RunInputs, partition_id: int) -> LocalTask:
         weight_decay=config.weight_decay,
         clip_norm=config.clip_norm,
         agc=config.agc,
+        replays=config.fast != "off",
     )
     return LocalTask(
         initial.module,

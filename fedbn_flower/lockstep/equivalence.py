@@ -24,10 +24,8 @@ from fedbn_flower.clients.training import LocalTask, LocalTraining, all_work, lo
 from fedbn_flower.clients.update import Received, by_name
 from fedbn_flower.core.ground.wire import CLIENT_LR, CONTROL, EVAL_SPLITS, SERVER_ROUND
 
-from ..site.cohorts import Fit
-from .queued import copies
-from .stacked_modules import stacked
-from .train import start_in_lockstep
+from .stacked_modules import stacked, takes_stacked_layers
+from .train import fit_in_lockstep
 
 # Batches of 8 and 6, and of 8: with mask, without, and one client alone at the end. Of 4 examples, BatchNorm
 # takes deviations near 0, and then rounding alone comes to more than the tolerance.
@@ -39,17 +37,14 @@ BROKEN = "a class says that it treats each example alone, but "
 
 
 @usual_surroundings()
-def reason_not_equivalent(
-    client: type[FedAvgClient], task: LocalTask, settings: Mapping[str, Scalar], fit: Fit = start_in_lockstep
-) -> str:
+def reason_not_equivalent(client: type[FedAvgClient], task: LocalTask, settings: Mapping[str, Scalar]) -> str:
     """Run the trial. Return "" if both ways agree, otherwise the reason to train clients one by one.
 
     Two clients with this ``task`` and random examples of the same shape train for two rounds by plain SGD,
     with the objective's ``settings`` (by flag). All that they send and keep must agree to 1e-4 of the entry's
     largest value. The arguments and torch's generators are unchanged.
     """
-    examples = random_examples(task.train, SIZES)
-    found = _difference(client, task, settings, examples, TRAINING, ROUNDS, fit)
+    found = _difference(client, task, settings, random_examples(task.train, SIZES), TRAINING, ROUNDS)
     return found and f"the trial {found}"
 
 
@@ -81,20 +76,21 @@ def reason_of_batches(
         How many clients train at once.
     """
     few, many = _batch_sizes(sizes, task.training.batch_size)
-    model = copy.deepcopy(task.model)
-    load_entries(model.state_dict(), task.initial)
-    real = replace(task.train, rows=np.resize(task.train.rows, cohort * many))
-    inputs, _ = real.prepared(np.arange(len(real)))
-    with torch.no_grad(), seeded(0):
-        among, alone = model.eval()(inputs)[:few], model(inputs[:few])
-    if not agree(among.numpy(force=True), alone.numpy(force=True)):
-        return f"{BROKEN}{few} of them give another output than among {len(inputs)}"
+    if declared := takes_stacked_layers(task.model):
+        model = copy.deepcopy(task.model)
+        load_entries(model.state_dict(), task.initial)
+        real = replace(task.train, rows=np.resize(task.train.rows, cohort * many))
+        inputs, _ = real.prepared(np.arange(len(real)))
+        with torch.no_grad(), seeded(0):
+            among, alone = model.eval()(inputs)[:few], model(inputs[:few])
+        if not agree(among.numpy(force=True), alone.numpy(force=True)):
+            return f"{BROKEN}{few} of them give another output than among {len(inputs)}"
     if many < min(SIZES):  # of fewer examples BatchNorm shows rounding alone
         return ""
     examples = random_examples(task.train, [many] * cohort)
     one_step = LocalTraining(batch_size=many)
     found = _difference(client, task, settings, examples, one_step, rounds=1)
-    return found and f"{BROKEN}a trial of {cohort} times {many} {found}"
+    return found and f"{BROKEN if declared else ''}a trial of {cohort} times {many} {found}"
 
 
 def _batch_sizes(sizes: NDArray[np.integer], batch_size: int) -> tuple[int, int]:
@@ -112,7 +108,6 @@ def _difference(
     examples: Sequence[Examples],
     training: LocalTraining,
     rounds: int,
-    fit: Fit = start_in_lockstep,
 ) -> str:
     """Train clients with these examples both ways. Return "" if they agree, else in what they differ."""
     config: dict[str, Scalar] = {
@@ -128,13 +123,14 @@ def _difference(
     clients = task, examples
     try:
         with seeded(0):
-            at_once, plain_way = (_outcomes(client, *clients, config, way, rounds) for way in (fit, None))
+            stacked_way, plain_way = (
+                _outcomes(client, *clients, config, lockstep, rounds) for lockstep in (True, False)
+            )
     except Exception as error:  # any error: training one at a time reports its own
         return f"raised {type(error).__name__}: {' '.join(str(error).split())}"
     finally:
         stacked.cache_clear()
-        copies.cache_clear()
-    pairs = zip_longest(at_once, plain_way, fillvalue=("", np.empty(0)))
+    pairs = zip_longest(stacked_way, plain_way, fillvalue=("", np.empty(0)))
     differ = (name for (name, x), (other, y) in pairs if name != other or not agree(x, y))
     return next((f"disagreed on {name}" for name in differ), "")
 
@@ -142,9 +138,9 @@ def _difference(
 def _in_float64(task: LocalTask) -> bool:
     """Whether the trial is in float64: of many layers, rounding in float32 alone is more than the tolerance.
 
-    On a processor, whose runs keep their bits, it is not.
+    On a processor, whose runs keep their bits, only what no earlier version trained in lockstep is.
     """
-    return torch.device(task.train.device).type == "cuda"
+    return not takes_stacked_layers(task.model) or torch.device(task.train.device).type == "cuda"
 
 
 def _doubled(arrays: Mapping[str, NDArray]) -> dict[str, NDArray]:
@@ -156,7 +152,7 @@ def _outcomes(
     task: LocalTask,
     examples: Sequence[Examples],
     config: dict[str, Scalar],
-    fit: Fit | None,
+    lockstep: bool,
     rounds: int,
 ) -> list[tuple[str, NDArray]]:
     """Return all that clients with these examples send and keep in every round, by name."""
@@ -184,11 +180,13 @@ def _outcomes(
     found: list[tuple[str, Any]] = []
     for server_round in range(1, rounds + 1):
         round_config = config | {SERVER_ROUND: server_round}
-        if fit:
-            updates = [result() for result in fit(clients, received, round_config)]
+        if lockstep:
+            updates = fit_in_lockstep(clients, received, round_config)
         else:
             updates = [one.fit(received, round_config) for one in clients]
         for one, store, update in zip(clients, stores, updates, strict=True):
+            if isinstance(update, Exception):
+                raise update
             one.memory.commit()
             sent = by_name(update.arrays, one.shared_names)
             found += [(name, np.array(array)) for name, array in sent.items()]

@@ -24,7 +24,7 @@ from fedbn_flower.core.ground.wire import ADAPT_BN, EVAL_SPLITS, FINE_TUNE, OWN_
 from ..site.cohorts import Evaluated
 from ..site.evaluation_cache import evaluates_its_entries
 from .equivalence import SIZES, agree, random_examples
-from .stacked_modules import stacked, stacked_layers, takes_stacked_layers
+from .stacked_modules import Vmapped, stacked, stacked_layers
 from .train import loaded_rows
 
 
@@ -73,7 +73,8 @@ def _may_be_at_once(
 def _outputs(model: nn.Module, examples: Sequence[Examples], problem: Problem) -> list[list[Tensor]]:
     """Return the outputs of the rows of a stacked model, one for each client, of each batch, (b, ...)."""
     count = len(examples)
-    layers = stacked_layers(model)
+    layers = stacked_layers(model) or [Vmapped(model, count)]
+    called = layers[0] if isinstance(layers[0], Vmapped) else model
     batches = [list(one.batches(evaluation_batch(one, problem))) for one in examples]
     found: list[list[Tensor]] = [[] for _ in examples]
     model.eval()
@@ -87,7 +88,7 @@ def _outputs(model: nn.Module, examples: Sequence[Examples], problem: Problem) -
             mask = (places < sizes).float() if len({*map(len, inputs)}) > 1 else None
             for layer in layers:
                 layer.serve(count, mask)
-            outputs = model(padded.flatten(0, 1)).unflatten(0, (-1, count))
+            outputs = called(padded.flatten(0, 1)).unflatten(0, (-1, count))
             for i, (own, one) in enumerate(zip(batches, inputs, strict=True)):
                 if step < len(own):
                     found[i].append(outputs[: len(one), i])
@@ -124,8 +125,6 @@ def reason_not_evaluated(task: LocalTask) -> str:
     problem, model = task.problem, copy.deepcopy(task.model)
     if problem.windows or overridden(type(problem), Problem, ["outputs_of", "of_model"]):
         return "the problem looks at the model itself"
-    if not takes_stacked_layers(model):
-        return "not all layers are known"
     examples = random_examples(task.train, SIZES)
     several, alone = stacked(model, len(examples)), []
     try:

@@ -2,12 +2,14 @@
 
 import copy
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call, vmap
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 Factors = list[tuple[Tensor, Tensor]]
 WIDE = 64  # outputs of a layer from which on its products have an example's outputs as rows
@@ -181,15 +183,58 @@ class StackedBatchNorm(Stacked):
         return (centred * scale.view(shape) + bias.view(shape)).view(x.shape)
 
 
+class Vmapped(Stacked):
+    """Many models of any architecture: `torch.func.vmap` over the entries of a stacked model.
+
+    Models with equally many examples in a batch run together, so there is no padding.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A model without stacked layers whose entries are stacked, see `stacked`.
+    count : int
+        Of how many models.
+    """
+
+    def __init__(self, model: nn.Module, count: int) -> None:
+        super().__init__(count)
+        self.run = vmap(partial(functional_call, model), in_dims=(0, 1), out_dims=1)
+        self.entries = dict(model.state_dict(keep_vars=True))
+        self.buffer_names = self.entries.keys() - dict(model.named_parameters())
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = _by_example(x, self.active)
+        if self.mask is None:
+            y: Tensor = self.run({name: entry[: self.active] for name, entry in self.entries.items()}, x)
+            return y.flatten(0, 1)
+        outputs: dict[int, Tensor] = {}
+        sizes = self.mask.sum(0).int().tolist()
+        for size in set(sizes):
+            models = [i for i, own in enumerate(sizes) if own == size]
+            taken = {name: entry[models] for name, entry in self.entries.items()}
+            y = self.run(taken, x[:size, models])
+            outputs |= zip(models, y.unbind(1), strict=True)
+            for name in self.buffer_names:
+                self.entries[name][models] = taken[name]
+        return pad_sequence([outputs[i] for i in range(len(sizes))]).flatten(0, 1)
+
+
 @lru_cache(maxsize=4)
 def stacked(model: nn.Module, count: int) -> nn.Module:
     """Return ``count`` stacked models of this architecture, not initialised. The result is cached.
 
-    Its state dict has the model's names, and shapes with ``count`` in front. Its input and output have the
-    models' examples by turns. The model must be supported, see `reason_not_supported`, and what it trains
-    must stay the same.
+    Its state dict has the model's names, and shapes with ``count`` in front. Where its layers are `Stacked`,
+    its input and output have the models' examples by turns; a model with other layers runs as `Vmapped`. The
+    model must be supported, see `reason_not_supported`, and what it trains must stay the same.
     """
-    parts = {id(m): STACKED[type(m)](m, count) for m in model.modules() if type(m) in STACKED}
+    parts: dict[int, nn.Module | Tensor | None]
+    if takes_stacked_layers(model):
+        parts = {id(m): STACKED[type(m)](m, count) for m in model.modules() if type(m) in STACKED}
+    else:
+        parts = {
+            id(e): _parameter(e, count) if isinstance(e, nn.Parameter) else _zeros(e, count)
+            for e in model.state_dict(keep_vars=True).values()
+        }
     return copy.deepcopy(model, parts)  # each replaced by its stacked one
 
 

@@ -20,12 +20,12 @@ from .stacked_modules import is_stackable
 def reason_not_supported(client: type[FedAvgClient], task: LocalTask, everywhere: bool = False) -> str:
     """Return the reason that clients cannot train in lockstep, or "" if none is visible.
 
-    On a CPU, convolutions gain nothing; with ``everywhere`` this does not count. A custom module class is
-    supported if it sets ``lockstep_safe = True``: its forward processes each example separately and uses only
-    its child modules.
+    On a CPU, convolutions gain nothing, and the modules must be stackable; with ``everywhere`` this does not
+    count. A custom module class is stackable if it sets ``lockstep_safe = True``: its forward processes each
+    example separately and uses only its child modules.
     """
     gains = everywhere or task.train.device != "cpu"
-    return next(_client_obstacles(client, task, gains), "") or next(_model_obstacles(task.model), "")
+    return next(_client_obstacles(client, task, gains), "") or next(_model_obstacles(task.model, gains), "")
 
 
 def _client_obstacles(client: type[FedAvgClient], task: LocalTask, gains: bool) -> Iterator[str]:
@@ -45,7 +45,7 @@ def _client_obstacles(client: type[FedAvgClient], task: LocalTask, gains: bool) 
     if task.train.augment:
         yield "examples are augmented"
     inputs, _ = replace(task.train, device="cpu").prepared(np.arange(1))
-    if inputs.dtype != torch.float32:
+    if inputs.dtype not in ({torch.float32, torch.int64} if gains else {torch.float32}):
         yield f"inputs are {inputs.dtype}"
     if not gains and any(isinstance(m, nn.Conv2d) for m in task.model.modules()):
         yield "convolutions gain nothing on a CPU"
@@ -62,7 +62,7 @@ _REPLACED = [n for n, method in vars(FedAvgClient).items() if callable(method) a
 """The others, which lockstep replaces."""
 
 
-def _model_obstacles(model: nn.Module) -> Iterator[str]:
+def _model_obstacles(model: nn.Module, gains: bool) -> Iterator[str]:
     if is_half(dtype := precision_of(model)):
         yield f"it computes in {dtype}, whose rounding shows the order of sums"
     module_globals = vars(torch.nn.modules.module).items()
@@ -71,7 +71,7 @@ def _model_obstacles(model: nn.Module) -> Iterator[str]:
     if len(list(model.named_modules(remove_duplicate=False))) > len(list(model.modules())):
         yield "a module is used under two names"
     for name, module in model.named_modules():
-        if obstacle := _module_obstacle(module):
+        if obstacle := _module_obstacle(module, gains):
             yield f"module {name or 'model'} ({type(module).__name__}) {obstacle}"
     parameters = list(model.named_parameters(remove_duplicate=False))
     for name, p in parameters:
@@ -86,8 +86,8 @@ def _model_obstacles(model: nn.Module) -> Iterator[str]:
         storages.add(storage)
 
 
-def _module_obstacle(module: nn.Module) -> str:
-    if not is_stackable(module):
+def _module_obstacle(module: nn.Module, gains: bool) -> str:
+    if not gains and not is_stackable(module):
         return "is not supported"
     layout = dict.fromkeys(
         module._forward_pre_hooks, channels_last

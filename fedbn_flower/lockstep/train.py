@@ -1,7 +1,6 @@
 """Train a cohort in lockstep."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 import numpy as np
@@ -21,8 +20,7 @@ from fedbn_flower.clients.training import LocalRun, LocalTask, LocalTraining
 from fedbn_flower.clients.update import Received, Update
 from fedbn_flower.core.ground.wire import SERVER_ROUND
 
-from .kept import on_cpu
-from .stacked_modules import Stacked, StackedLinear, stacked, stacked_layers
+from .stacked_modules import Stacked, StackedLinear, Vmapped, stacked, stacked_layers
 
 
 @usual_surroundings()
@@ -46,26 +44,12 @@ def fit_in_lockstep(
     before = [client.before_training(row, config) for client, row in pairs]
     metrics = train_in_lockstep(model, runs)
     results: dict[int, Update | Exception] = {}
-    sent = _rows(on_cpu(model), len(clients))
-    for i, row, run, found, start, own in zip(order, rows, runs, metrics, before, sent, strict=True):
+    for i, row, run, found, start in zip(order, rows, runs, metrics, before, strict=True):
         try:
-            results[i] = clients[i].end_run(run, {**found, **start}, row, config, own)
+            results[i] = clients[i].end_run(run, {**found, **start}, row, config, copy=False)
         except Exception:
             results[i] = _fit_alone(clients[i], parameters, config)
     return [results[i] for i in range(len(clients))]
-
-
-def start_in_lockstep(
-    clients: Sequence[FedAvgClient], parameters: NDArrays, config: dict[str, Scalar]
-) -> list[Callable[[], Update]]:
-    """Do `fit_in_lockstep`. Return what gives each client's result, or raises its exception."""
-    return [partial(_given, result) for result in fit_in_lockstep(clients, parameters, config)]
-
-
-def _given(result: Update | Exception) -> Update:
-    if isinstance(result, Exception):
-        raise result
-    return result
 
 
 def loaded_rows(
@@ -76,17 +60,13 @@ def loaded_rows(
     Return the entries of the rows by name, and whose local entries come from the client's memory.
     """
     entries = model.state_dict()
-    rows = _rows(entries, len(clients))
+    rows = [{name: entry[i] for name, entry in entries.items()} for i in range(len(clients))]
     if clients[0].local_names:
         return rows, [client.load(row, parameters) for client, row in zip(clients, rows, strict=True)]
     clients[0].load(rows[0], parameters)
     for entry in entries.values():  # all begin with the same
         entry[1:] = entry[0]
     return rows, [False] * len(clients)
-
-
-def _rows(entries: Mapping[str, Tensor], count: int) -> list[dict[str, Tensor]]:
-    return [{name: entry[i] for name, entry in entries.items()} for i in range(count)]
 
 
 def _fit_alone(client: FedAvgClient, parameters: NDArrays, config: dict[str, Scalar]) -> Update | Exception:
@@ -109,7 +89,8 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
     objective = _stacked_objective([run.objective for run in runs], parameters)
     optimizer = training.make_optimizer(parameters.values(), runs[0].learning_rate)
     plan = _Plan(runs)
-    layers = stacked_layers(model)
+    layers = stacked_layers(model) or [Vmapped(model, len(runs))]
+    called = layers[0] if isinstance(layers[0], Vmapped) else model
     adaptive = before_head(model) if training.agc else []
     products = _product_layers(layers, training, objective)
     finished: list[tuple[slice, dict[str, Tensor]]] = []
@@ -122,7 +103,7 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
         for product in products:
             product.factors = []  # some may be left where a capture failed
         optimizer.zero_grad()
-        losses, outputs = objective.loss(model, inputs, targets, "none")
+        losses, outputs = objective.loss(called, inputs, targets, "none")
         losses = losses.view(-1, active)
         mean = losses.sum() / len(losses) if mask is None else ((losses * mask).sum(0) / mask.sum(0)).sum()
         torch.autograd.backward(mean)  # the sum of the clients' means
@@ -136,6 +117,8 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
             product.descend(runs[0].learning_rate)
         return losses.detach(), outputs.detach()
 
+    for layer in layers:
+        layer.serve(active, None)  # graphs go by what layers are at the start of a call
     steps = Steps(take, plan.shapes, graphs_of(model, runs[0]))
     for step, remaining in enumerate((plan.sizes > 0).sum(1).tolist()):
         if remaining < active:  # later steps also change the finished rows, which are restored at the end
@@ -143,7 +126,10 @@ def train_in_lockstep(model: nn.Module, runs: Sequence[LocalRun]) -> list[dict[s
             finished.append((rows, {name: p.detach()[rows].clone() for name, p in parameters.items()}))
             active = remaining
         inputs, targets, mask = plan.batch(step, active)
-        losses, outputs = steps.take(plan.shapes[step], active, inputs, targets, mask)
+        if mask is not None and called is not model:  # it looks at the sizes of the batches
+            losses, outputs = take(active, inputs, targets, mask)
+        else:
+            losses, outputs = steps.take(plan.shapes[step], active, inputs, targets, mask)
         plan.record(step, losses, outputs, targets)
     optimizer.zero_grad()
     for rows, final in finished:

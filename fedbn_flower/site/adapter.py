@@ -186,14 +186,16 @@ def _fit(
     message: Message,
     context: Context,
     config: RunConfig,
-    trained: Callable[[], Update] | None = None,
+    trained: Update | Exception | None = None,
 ) -> Update:
-    """The client's update, from its `fit` or from training with others."""
+    """The client's update, from its `fit` or from training in lockstep."""
     privacy = SitePrivacy.of(config_at_site(context), context)
     privacy.charge_training(client.task, message.content.config_records[wire.CONFIG])
     try:
+        if isinstance(trained, Exception):
+            raise trained
         settings = training_config(config, _config(message, context, config))
-        result: object = trained() if trained else client.fit(_received(client, message), settings)
+        result: object = trained or client.fit(_received(client, message), settings)
     except FloatingPointError as error:
         return update_of_failure(config, _received(client, message), error)
     if isinstance(result, Update):
@@ -297,12 +299,12 @@ def _train_one(
     context: Context,
     config: RunConfig,
     group: AddsAnswers | None = None,
-    trained: tuple[FedAvgClient, Callable[[], Update]] | None = None,
+    trained: tuple[FedAvgClient, Update | Exception] | None = None,
 ) -> Message:
     """Train a client on the received model; its memory changes only on success.
 
-    All training passes through here: of a single client, in a ``group`` that is summed, and with others,
-    where ``trained`` is the client with what waits for its update.
+    All training passes through here: of a single client, in a ``group`` that is summed, and in lockstep,
+    where ``trained`` is the client with its update or error.
     """
     client, result = trained or (_client(message, context, config), None)
     _log_what_is_learnt(message, context, config)
@@ -434,7 +436,7 @@ def _answer(
     context: Context,
     config: RunConfig,
     group: AddsAnswers | None,
-    trained: tuple[FedAvgClient, Callable[[], Update]] | None = None,
+    trained: tuple[FedAvgClient, Update | Exception] | None = None,
     evaluated: tuple[FedAvgClient, Evaluated | None] | None = None,
 ) -> Message:
     try:

@@ -13,9 +13,8 @@ from ..job.inputs import RunInputs
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
-Fit = Callable[[Sequence[FedAvgClient], Received, dict[str, Scalar]], Sequence[Callable[[], Update]]]
-"""Trains clients that received the same records and settings, or starts to; returns what waits for each one's
-update, or raises its error. Its arrays are valid until the next call."""
+Fit = Callable[[Sequence[FedAvgClient], Received, dict[str, Scalar]], list[Update | Exception]]
+"""Trains clients that received the same records and settings; returns each one's update or error."""
 Evaluated = tuple[float, int, dict[str, Scalar]]
 """As a client's `evaluate` returns it."""
 Evaluate = Callable[[Sequence[FedAvgClient], Received, dict[str, Scalar]], list[Evaluated | None]]

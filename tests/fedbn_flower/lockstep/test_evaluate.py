@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from clients import CLIENTS, FedAvgClient, LocalTraining, Received, examples
@@ -14,6 +15,7 @@ from fedbn_flower.lockstep.evaluate import evaluate_in_lockstep, reason_not_eval
 
 from ...clients.helpers import CONFIG, conv_model, make_client, make_examples, small_model
 from .test_lockstep import cohort
+from .test_vmapped import Separable
 
 SIZES = (19, 8, 3, 11)  # held-out examples, in batches of 8: three, a full one, a short one, two
 ASKED = CONFIG | {"eval-splits": "test,val", "classes": 3, "held-out-cases": "test"}
@@ -51,10 +53,10 @@ def assert_same_results(found, expected):
                 assert value == pytest.approx(others[name], abs=1e-5), name
 
 
-@pytest.mark.parametrize("make_model", [small_model, conv_model])
+@pytest.mark.parametrize("make_model", [small_model, conv_model, Separable])
 @pytest.mark.parametrize("client", ["fedbn", "shared", "fedper"])
 def test_each_client_finds_what_it_finds_alone(client, make_model):
-    """With padding, splits, counts by class and cases."""
+    """Layers that are stacked, and by vmap; with padding, splits, counts by class and cases."""
     clients = clients_of(CLIENTS[client], make_model)
     given = received(clients[0])
     expected = [one.evaluate(given, dict(ASKED)) for one in clients]
@@ -127,12 +129,18 @@ class Hasty(Centred):
     lockstep_safe = True
 
 
+class Noisy(nn.Module):
+    def forward(self, x):
+        return x + torch.rand_like(x)
+
+
 @pytest.mark.parametrize(
     ("layer", "reason"),
     [
         (nn.ReLU, ""),
-        (Centred, "not all layers are known"),
+        (Centred, ""),  # by vmap, where batches are never padded
         (Hasty, "the trial disagreed"),
+        (Noisy, "the trial raised RuntimeError"),
     ],
 )
 def test_a_trial_finds_who_would_have_other_outputs(layer, reason, monkeypatch):

@@ -16,7 +16,7 @@ from ...clients.helpers import CONFIG, conv_model, make_client, small_model
 from ...clients.networks import dropping
 from ...clients.test_gpu import needs_gpu, on_device, received
 from .test_lockstep import cohort
-from .test_queued import queue
+from .test_vmapped import Separable
 
 SIZES = (80, 71, 80, 40, 3)  # of batches of 8: full ones, a last one, two clients that end before the others
 
@@ -50,7 +50,7 @@ def computed_again(monkeypatch):
         return graph, graph.found
 
     monkeypatch.setattr(graphs, "_capture", capture)
-    monkeypatch.setattr(graphs, "_pool", lambda model: None)
+    monkeypatch.setattr(graphs, "_pool", lambda: None)
     monkeypatch.setattr(ComputedAgain, "captured", 0)
 
 
@@ -90,10 +90,9 @@ CASES = [
     (one_by_one, conv_model, {"agc": 0.1}, "plain", 2),
     (one_by_one, small_model, MANY, "plain", 12),  # buffers are a call's: of the four with six full batches
     (one_by_one, conv_model, {}, "fedprox", 12),  # so is the model that it pulls to
-    (queue, small_model, {}, "plain", 8),  # each of the four has its own model
-    (queue, conv_model, {}, "fedprox", 12),
     (fit_in_lockstep, small_model, {}, "plain", 4),  # two shapes
     (fit_in_lockstep, conv_model, {}, "plain", 4),
+    (fit_in_lockstep, Separable, {}, "plain", 4),  # by vmap, where padded steps look at the sizes
     (fit_in_lockstep, small_model, {"agc": 0.1, "weight_decay": 0.1}, "plain", 4),
     (fit_in_lockstep, small_model, MANY, "plain", 6),
     (fit_in_lockstep, small_model, {}, "fedprox", 6),
@@ -139,12 +138,41 @@ def test_only_what_does_the_same_in_each_step_is_repeated(monkeypatch):
         assert not graphs.may_repeat(model, on_gpu)
 
 
-def test_what_others_may_change_between_steps_is_not_repeated():
-    """A hook, an objective with a memory of the batches, a client that wraps the objective."""
-    hooked = small_model()
-    hooked[0].register_forward_hook(lambda module, inputs, output: None)
-    for model, name in ((hooked, "plain"), (small_model(), "fedsat")):
-        client = make_client(CLIENTS["shared"], model=model, objective=name)
+def with_a_hook(model):
+    model[0].register_forward_hook(lambda module, inputs, output: None)
+
+
+def with_a_forward_of_its_own(model):
+    model.forward = lambda inputs: nn.Sequential.forward(model, inputs)
+
+
+def with_a_parameters_hook(model):
+    model[1].weight.register_hook(lambda gradient: None)
+
+
+def with_the_mean_of_all_batches(model):
+    """Which asks the GPU for their number."""
+    model[2].momentum = None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [with_a_hook, with_a_forward_of_its_own, with_a_parameters_hook, with_the_mean_of_all_batches],
+)
+def test_a_model_that_may_do_other_things_in_each_step_is_not_repeated(change):
+    model = small_model()
+    client = make_client(CLIENTS["shared"], model=model)
+    run = client.begin_run(dict(model.named_parameters()), CONFIG, {})
+    on_gpu = replace(run, examples=replace(run.examples, device="cuda"))
+    assert graphs.may_repeat(model, on_gpu)
+    change(model)
+    assert not graphs.may_repeat(model, on_gpu)
+
+
+def test_an_objective_that_counts_and_fast_off_are_not_repeated():
+    model = small_model()
+    for name, training in (("fedsat", LocalTraining()), ("plain", LocalTraining(replays=False))):
+        client = make_client(CLIENTS["shared"], model=model, objective=name, training=training)
         run = client.begin_run(dict(model.named_parameters()), CONFIG, {})
         on_gpu = replace(run, examples=replace(run.examples, device="cuda"))
         assert not graphs.may_repeat(model, on_gpu)
@@ -159,6 +187,9 @@ def test_graphs_end_with_their_model(monkeypatch):
     found = graphs.graphs_of(model, run)
     assert graphs.graphs_of(model, run) is found
     assert graphs.graphs_of(model.eval(), run) is not found
+    found = graphs.graphs_of(model, run)
+    model[2].momentum = 0.0  # statistics that stay, as a client's class may have it for a while
+    assert graphs.graphs_of(model, run) is not found
     model[1].weight.requires_grad_(False)
     found = graphs.graphs_of(model, run)
     model[1].weight.requires_grad_(True)
@@ -174,7 +205,7 @@ def test_where_a_capture_fails_the_steps_are_taken(monkeypatch, caplog):
         raise RuntimeError("operation not permitted when stream is capturing")
 
     monkeypatch.setattr(graphs, "_capture", fails)
-    monkeypatch.setattr(graphs, "_pool", lambda model: None)
+    monkeypatch.setattr(graphs, "_pool", lambda: None)
     case = one_by_one, "cpu", LocalTraining(epochs=2, batch_size=8), small_model
     caplog.set_level("INFO", "flwr.fedbn")
     found = answers(*case, True, monkeypatch)
