@@ -165,6 +165,19 @@ ANNEXES: dict[str, Annex] = {
         },
         keys=("recalibrate", "subgroups"),
     ),
+    "sweeps": Annex(
+        "sweeps and experiment files",
+        {
+            "side-by-side": {"runs": "processes:side_by_side"},
+            "sweeps": {
+                "experiment": "experiment_files:experiment_of",
+                "resume": "experiment_files:resumed_sweep",
+                "runs": "sweep:runs_of",
+                "folder": "sweep:sweep_folder",
+                "run": "sweep:run_sweep",
+            },
+        },
+    ),
     "trackers": Annex(
         "experiment trackers",
         {"observers": {"trackers": "chosen:trackers"}, "installed": {"trackers": "chosen:check_installed"}},

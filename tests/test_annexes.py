@@ -33,6 +33,13 @@ LINES = {
     "own_data": [["--dataset", "own.py:data"]],
     "runtime.ray": [["--backend", "ray"]],
     "search": [["--search", "client-lr=0.01,0.1"]],
+    "sweeps": [
+        ["--seed", "0,1"],
+        ["--sweep", "client-lr=0.01,0.1"],
+        ["--experiment", "runs.toml"],
+        ["--folds", "2"],
+        ["--leave-one-site-out", "true"],
+    ],
     "study": [["export", "run", "--to", "methods"]],
 }
 """What else asks for one, but its commands, where there is a run."""
@@ -188,10 +195,24 @@ def check_are_named(commands, folder, names, works=()):
 def test_without_all_of_them_the_rest_works_and_each_is_named(house, commands):
     folder = house(*ANNEXES)
     check_a_site_answers(folder)
-    more = (["--resume", "run", "--rounds", "3"], [*SMALL, "--seed", "0,1", "--run-dir", "sweep"])
-    check_are_named(commands, folder, ANNEXES, [*USUAL, *more])
+    check_are_named(commands, folder, ANNEXES, [*USUAL, ["--resume", "run", "--rounds", "3"]])
     assert (folder / "run" / "report.html").exists()
-    assert (folder / "sweep" / "report.html").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "line", "left"),
+    [
+        ("estimate", ["--dry-run"], ""),
+        ("search", [*SMALL, "--search", "client-lr=0.01,0.1", "--trials", "2", "--run-dir", "run"], "run"),
+        ("sweeps", [*SMALL, "--seed", "0,1", "--run-dir", "run"], "run"),
+    ],
+)
+def test_one_of_them_works_without_the_others(house, commands, name, line, left):
+    folder = house(*(ANNEXES.keys() - {name}))
+    ended, _ = commands(folder, [line])
+    assert ended == [[0, []]]
+    assert not left or (folder / left / "report.html").exists()
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ FLOORS = (
     {"server", "site"},
     {"results"},
     {"runtime"},
-    {"api", "sweeps"},
+    {"api"},
     {"cli"},
 )
 """The rooms of fedbn_flower, lowest first: each imports from rooms below it. Beside them are four doors."""

@@ -2,6 +2,7 @@
 
 import gc
 import sys
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,13 +18,11 @@ from ..results.progress import cell_name, last_line, progress, say, show_learnt,
 from ..results.rare_event import led_by_rare_event
 from ..results.resume import resume_hint
 from ..results.run_reader import Run
+from ..results.run_to_do import RunToDo
 from ..results.terminal import show
 from ..runtime.pools import check_workers, pool_for
 from ..runtime.simulation import checked, compared_alike, prepared_folder, simulate
 from ..server.federation import Federation
-from ..sweeps.cells import Cell, cells_of
-from ..sweeps.experiment import swept_keys
-from ..sweeps.sweep import check_sweep_folder, run_sweep, sweep_folder
 from .parser import Job, Search
 
 
@@ -57,15 +56,16 @@ def _run(job: Job, is_process: bool) -> int:
     if job.dry_run:
         describe_runs = annexes.load("estimates", "dry-run")
         show_learnt(learnt, console)
-        for line in describe_runs(_cells(job)):
+        for line in describe_runs(_runs(job)):
             say(console, line)
         return 0
-    folder = sweep_folder(first.run_dir) if job.sweep else prepared_folder(first)
+    folder_of = annexes.load("sweeps", "folder") if job.sweep else prepared_folder
+    folder = folder_of(first)
     say(console, f"results go to {folder}")
     show_learnt(learnt, console)
     try:
         if job.sweep:
-            failed = bool(run_sweep(job.sweep, job.configs, folder, console))
+            failed = bool(annexes.load("sweeps", "run")(job.sweep, job.configs, folder, console))
         else:
             failed = not _run_one(first, folder, console)
     except KeyboardInterrupt:
@@ -74,16 +74,12 @@ def _run(job: Job, is_process: bool) -> int:
     return int(failed)
 
 
-def _cells(job: Job) -> list[Cell]:
+def _runs(job: Job) -> Sequence[RunToDo]:
     """Return the job's runs with their folders, whether or not they exist."""
-    folder = Path(job.configs[0].run_dir)
     if not job.sweep:
-        return [Cell(cell_name(job.configs[0]), job.configs[0])]
-    check_sweep_folder(folder)
-    cells = cells_of(job.configs, swept_keys(job.sweep, job.configs), folder)
-    for cell in cells:
-        cell.check()
-    return cells
+        return [RunToDo(cell_name(job.configs[0]), job.configs[0])]
+    found: Sequence[RunToDo] = annexes.load("sweeps", "runs")(job.sweep, job.configs)
+    return found
 
 
 def _run_one(config: RunConfig, folder: Path, console: Console) -> bool:

@@ -5,26 +5,27 @@
 
 import argparse
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from .. import annexes
+from ..config.given import check_given
 from ..config.gone import GONE, refuse_gone
 from ..config.help import Flag, common_flags, flags_of, inherited_flags
 from ..config.keys import ALIASES, flag_of
-from ..config.named_algorithms import REGISTRIES, Named
+from ..config.making import run_config
+from ..config.named_algorithms import REGISTRIES, Named, named, with_full_paths
 from ..config.run_config import RunConfig
-from ..config.trust import CLUSTER, check_code, names_of
+from ..config.trust import CLUSTER
 from ..core.errors import UserError, not_allowed, unknown_name
+from ..core.ground.columns import HeldOut
 from ..core.text import hint
-from ..names import short
+from ..names import name_now, short
 from ..records.stored import RUN, SEARCH, SWEEP, checked_kind
 from ..results.resume import resumed
-from ..sweeps.experiment import GRID_KEYS, Experiment, parse_settings
-from ..sweeps.experiment_files import WRITTEN, read_experiment, resumed_sweep
 from .argument_parser import Parser
 
 Section = tuple[str | None, Sequence[argparse.Action]]
@@ -120,6 +121,8 @@ def _sections(parser: argparse.ArgumentParser, sections: Iterable[Section]) -> s
     return formatter.format_help()
 
 
+GRID_KEYS = ("strategy", "client", "objective", "reference", "seed")
+"""Keys whose values are split at commas."""
 ALGORITHM_KEYS = ("strategy", "client", "objective", "loss", "model", "extension")
 COMMANDS = ("list", "sweep", "experiment", "search", "trials", "dry_run", "trust_code", "version")
 """Flags that are not keys of a run."""
@@ -161,7 +164,8 @@ class Job:
 
     configs: list[RunConfig]
     """One run, or the runs of a sweep."""
-    sweep: Experiment | None = None
+    sweep: Any = None
+    """The experiment of a sweep, which an annex has made."""
     dry_run: bool = False
 
 
@@ -185,8 +189,7 @@ def parse_command_line(arguments: Sequence[str]) -> Job | Search:
     _add_commands(names)
     chosen, _ = names.parse_known_args(arguments)
     values = {key: value for key, value in vars(chosen).items() if key not in COMMANDS and value is not None}
-    algorithms = [] if chosen.resume else _experiment(chosen, values).algorithms()
-    parser = _full_parser(algorithms)
+    parser = _full_parser([] if chosen.resume else _algorithms(chosen, values))
     known, unknown = parser.parse_known_args(arguments)
     if unknown:
         flag = unknown[0].split("=")[0]
@@ -196,10 +199,12 @@ def parse_command_line(arguments: Sequence[str]) -> Job | Search:
     if "resume" in values:
         return _resumed(known, values)
     experiment = _experiment(known, values)
-    if known.search or experiment.search:
-        return _search(known, experiment)
+    if known.search or (experiment and experiment.search):
+        return _search(known, values, experiment)
     if known.trials:
         raise UserError(f"trials: {known.trials!r} is not used without search")
+    if not experiment:
+        return Job([run_config(_of_one_run(values))], None, known.dry_run)
     return Job(experiment.configurations(), experiment if experiment.is_sweep else None, known.dry_run)
 
 
@@ -219,22 +224,20 @@ def _resumed(known: argparse.Namespace, values: Mapping[str, str]) -> Job | Sear
         raise UserError(f"trials: {known.trials!r} is not used without search")
     if kind == RUN:
         return Job([resumed(values)], None, known.dry_run)
-    experiment = resumed_sweep(values)
+    experiment = annexes.load("sweeps", "resume")(values)
     return Job(experiment.configurations(), experiment, known.dry_run)
 
 
-def _search(known: argparse.Namespace, experiment: Experiment) -> Search:
-    """Return the search of the flags and the file; for a key in both, the flag counts."""
-    given = known.search or []
-    keys = {text.partition("=")[0] for text in given}
-    texts = [*(f"{key}={text}" for key, text in experiment.search.items() if key not in keys), *given]
-    if experiment.is_sweep:
-        swept = ", ".join(experiment.lists) or "runs"
-        raise UserError(f"search: {texts[0]!r} needs a single run, but this is a sweep of {swept}")
+def _search(known: argparse.Namespace, values: Mapping[str, str], experiment: Any) -> Search:
+    """Return the search of the flags and the file, if any."""
+    texts, trials = known.search or [], known.trials
+    if experiment:
+        given, texts = experiment.of_search(texts)
+        trials = trials or experiment.trials
+    else:
+        given = _of_one_run(values)
     _check_not_dry(known)
-    run_dir = {key: str(value) for key, value in experiment.values.items() if key == "run-dir"}
-    values = {**experiment.as_given(), **run_dir}
-    search = annexes.load("searches", "search")(values, texts, known.trials or experiment.trials)
+    search = annexes.load("searches", "search")(given, texts, trials)
     return partial(annexes.load("searches", "run"), search)
 
 
@@ -243,28 +246,44 @@ def _check_not_dry(known: argparse.Namespace) -> None:
         raise UserError("dry-run: not possible for a search, whose later trials depend on the earlier ones")
 
 
-def _experiment(chosen: argparse.Namespace, values: Mapping[str, str]) -> Experiment:
-    """Return the experiment of the file, if any; values and lists of the flags override the file's."""
-    lists: dict[str, list[str]] = {}
-    for key, found in parse_settings(chosen.sweep or []):
-        if key in {*values, *lists}:
-            raise UserError(f"{key}: given twice, the second time in sweep")
-        lists[key] = found
-    given = Experiment({}).overridden({**values, **lists})
-    if not chosen.experiment:
-        return given
-    path = Path(chosen.experiment)
-    experiment = read_experiment(path).overridden(given.values)
-    if path.suffix not in WRITTEN and not _trusts_code(chosen):
-        check_code(experiment.names(), path, names_of(given.values))
-    return experiment
+def _experiment(chosen: argparse.Namespace, values: Mapping[str, str]) -> Any:
+    """Return the experiment of the flags and the file; None if the flags say one run."""
+    asking = [flag for flag in ("experiment", "sweep") if getattr(chosen, flag)]
+    asking += [key for key in GRID_KEYS if "," in values.get(key, "")]
+    if every := every_run_of({key: text.strip() for key, text in values.items()}):
+        asking.append(every.key)
+    if not asking:
+        return None
+    experiment_of = annexes.load("sweeps", "experiment", asking[0])
+    return experiment_of(values, chosen.sweep or [], chosen.experiment, chosen.trust_code)
 
 
-def _trusts_code(chosen: argparse.Namespace) -> bool:
-    """Return whether code that a folder or a file names may be run."""
-    if chosen.trust_code not in (None, "true", "false"):
-        raise not_allowed("trust-code", chosen.trust_code, "true or false")
-    return bool(chosen.trust_code == "true")
+def every_run_of(given: Mapping[str, Any]) -> HeldOut | None:
+    """Return of what all runs are asked for: that of each fold, or with each site left out."""
+    folds = str(given.get("folds", "0"))
+    if folds.isdecimal() and int(folds) > 1 and given.get(HeldOut.FOLDS.one, "0") == "0":
+        return HeldOut.FOLDS
+    if given.get("leave-one-site-out") == "true" and given.get(HeldOut.SITE.one, "-1") == "-1":
+        return HeldOut.SITE
+    return None
+
+
+def _algorithms(chosen: argparse.Namespace, values: Mapping[str, str]) -> Iterable[Named]:
+    """Return every algorithm that is named."""
+    experiment = _experiment(chosen, values)
+    found: Iterable[Named] = experiment.algorithms() if experiment else named(dict(_texts(values)))
+    return found
+
+
+def _of_one_run(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of one run by key, with full paths of files."""
+    return {key: with_full_paths(key, text) for key, text in _texts(values)}
+
+
+def _texts(values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    for key, text in values.items():
+        check_given(key, text)
+        yield key, name_now(key, text.strip())
 
 
 # ---- flags and their help ---------------------------------------------------------------------------

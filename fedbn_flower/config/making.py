@@ -5,7 +5,7 @@ it is given with.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from flwr.app import Context, UserConfigValue
@@ -22,7 +22,7 @@ from .conflicts import check_conflicts
 from .data_request import USUAL_CLIENTS, usual_clients, with_splits
 from .given import ABSOLUTE, given_by_key
 from .keys import RUN_KEYS, flag_of
-from .named_algorithms import NOT_GIVEN, Named, named, resolve, settings_of
+from .named_algorithms import NOT_GIVEN, named, resolve, settings_of
 from .run_config import RunConfig
 from .unknown_keys import check_used
 
@@ -117,33 +117,6 @@ def _found_plain(
 ) -> RunConfig:
     """``types`` are the types of the values, as in `_resolved`."""
     return _found(dict(zip(keys, values, strict=True)))
-
-
-def run_configs(tables: Sequence[Sequence[Mapping[str, UserConfigValue]]]) -> list[RunConfig]:
-    """Make a configuration for every cell of every table; a setting applies to the cells that use it.
-
-    Raises
-    ------
-    UserError
-        As `run_config` does; for a setting that no cell of its table uses, or no cell at all if all tables
-        have it.
-    """
-    given = [[given_by_key(cell) for cell in table] for table in tables]
-    runs = [[named(cell) for cell in table] for table in given]
-    keys = [{key: v for cell in reversed(table) for key, v in cell.items()} for table in given]
-    common = {key: value for key, value in keys[0].items() if all(key in table for table in keys)}
-    check_used(common, [run for table in runs for run in table])
-    for given_keys, table in zip(keys, runs, strict=True):
-        check_used({key: value for key, value in given_keys.items() if key not in common}, table)
-    return [
-        run_config({key: value for key, value in cell.items() if key in RUN_KEYS or key in _used_by(run)})
-        for cells, table in zip(given, runs, strict=True)
-        for cell, run in zip(cells, table, strict=True)
-    ]
-
-
-def _used_by(algorithms: Iterable[Named]) -> set[str]:
-    return {key for algorithm in algorithms for key in settings_of(algorithm.cls)}
 
 
 @process_cache(maxsize=64)  # a configuration is requested by its given keys and by all keys

@@ -3,6 +3,7 @@
 Describe a job without running it: its runs and about how long they take. Only decoded data are written.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from flwr.common import Scalar
 from fedbn_flower.clients import ContextStore, FedAvgClient, LocalTask, Memory, Received, by_name
 from fedbn_flower.strategies.messages.npy import viewed
 
+from .. import annexes
 from ..config.run_config import RunConfig
 from ..core.ground.columns import TEST
 from ..core.ground.wire import ARRAYS, CONFIG, EVAL_SPLITS, FINE_TUNE
@@ -22,14 +24,13 @@ from ..core.text import number_of
 from ..extensions import KEY_GROUPS
 from ..job.inputs import inputs_of
 from ..names import CLIENT
+from ..results.run_to_do import RunToDo
 from ..runtime.grid import partition_of
 from ..runtime.inline import InlineGrid
 from ..server.federation import Federation
 from ..site.cohorts import Fit, cohort_of
 from ..site.inputs import local_task
 from ..site.messages import with_chosen_model
-from ..sweeps.cells import Cell
-from ..sweeps.processes import clients_in_a_round, side_by_side, workers_of
 
 STEPS = 8
 EXAMPLES = 1024
@@ -219,7 +220,7 @@ def _seconds(do: Callable[[int], object], count: int) -> float:
     return time.perf_counter() - started
 
 
-def describe_runs(cells: Sequence[Cell]) -> list[str]:
+def describe_runs(cells: Sequence[RunToDo]) -> list[str]:
     """Return a line per run, what tells of keys that nothing reads, and an estimate of the remaining time."""
     lines, remaining = [], []
     for cell in cells:
@@ -241,7 +242,7 @@ def describe_runs(cells: Sequence[Cell]) -> list[str]:
     return [*lines, *unused, f"{states}; {in_words(elapsed([cell for cell, _ in remaining], seconds))} to go"]
 
 
-def elapsed(cells: Sequence[Cell], seconds: Mapping[str, float]) -> float:
+def elapsed(cells: Sequence[RunToDo], seconds: Mapping[str, float]) -> float:
     """Estimate the seconds until all cells are done from each one's seconds on one core, by name."""
     if not cells:
         return 0.0
@@ -249,8 +250,9 @@ def elapsed(cells: Sequence[Cell], seconds: Mapping[str, float]) -> float:
     times = [seconds[cell.name] for cell in cells]
     if first.backend == "inline":
         return sum(times)
-    workers, clients = workers_of(cells), clients_in_a_round(cells)
-    parallel = side_by_side(cells)
+    workers = first.workers or os.cpu_count() or 1
+    clients = min(cell.config.clients_a_round for cell in cells)
+    parallel = next((count(cells) for count in annexes.brought("side-by-side").values()), 0)
     in_parallel = max([sum(times[:parallel]) / workers, *times[:parallel]])
     return in_parallel + sum(times[parallel:]) / min(workers, clients)
 

@@ -3,8 +3,6 @@
 import shutil
 import traceback
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,23 +13,21 @@ from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, UserError, not_allowed
 from ..core.files import write_atomically
-from ..core.free_memory import regular
 from ..records.events import Observer
-from ..records.stored import CONFIG, damage_as_user_errors
+from ..records.stored import CONFIG
 from ..records.summary import Summary
 from ..results.checkpoints.checkpoint_folder import BEST, LAST
 from ..results.manifest import read_configuration
 from ..results.progress import cell_name
 from ..results.resume import as_before, check_unchanged, checkpoints_of, why_stopped
 from ..results.run_directory import run_folder_locked
+from ..results.run_to_do import DONE, RunToDo
 from ..runtime.simulation import simulate
 from ..server.federation import Federation
 
 if TYPE_CHECKING:
     from ..runtime.pools import Pool
 
-DONE = ".done"
-"""The file that marks a completed run; a failed run may have reached its last round too."""
 LOCK_TIMEOUT = 10.0
 """Seconds to wait until the processes of a killed sweep have ended."""
 
@@ -39,47 +35,8 @@ Outcome = tuple[Summary | None, str]
 """A run's summary and an empty text, or None and the error message."""
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A run of a sweep.
-
-    Parameters
-    ----------
-    name : str
-        The name of its folder.
-    config : RunConfig
-        Its configuration; ``run-dir`` is its folder.
-    """
-
-    name: str
-    config: RunConfig
-
-    @property
-    def folder(self) -> Path:
-        return Path(self.config.run_dir)
-
-    @cached_property
-    def started(self) -> bool:
-        """Whether its folder has a run that can be resumed."""
-        return (self.folder / CONFIG).exists()
-
-    @property
-    def rounds_done(self) -> int:
-        """The number of rounds in ``metrics.csv``."""
-        metrics = self.folder / "metrics.csv"
-        if not metrics.exists():
-            return 0
-        with damage_as_user_errors("resume", self.folder):
-            return max(0, regular(metrics).read_bytes().count(b"\n") - 1)
-
-    @property
-    def summary(self) -> Summary | None:
-        """The summary of a completed run with all its rounds, else None."""
-        if not (self.folder / DONE).exists():
-            return None
-        summary = Summary.read(self.folder, "resume")
-        done = summary and (summary.rounds >= self.config.rounds or summary.stopped)
-        return summary if done else None
+class Cell(RunToDo):
+    """A run of a sweep."""
 
     def check(self) -> None:
         """Refuse a folder with a run of another configuration, or of more rounds than requested.

@@ -1,23 +1,33 @@
 """An experiment: keys with values, or with lists of values, which make a sweep."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from ..config.given import check_given
+from flwr.app import UserConfigValue
+
+from ..cli.parser import GRID_KEYS, every_run_of
+from ..config.given import check_given, given_by_key
 from ..config.help import as_text
-from ..config.keys import ALIASES
-from ..config.making import run_config, run_configs
-from ..config.named_algorithms import EXTENSION, NOT_GIVEN, REGISTRIES, Named, named, with_full_paths
+from ..config.keys import ALIASES, RUN_KEYS
+from ..config.making import run_config
+from ..config.named_algorithms import (
+    EXTENSION,
+    NOT_GIVEN,
+    REGISTRIES,
+    Named,
+    named,
+    settings_of,
+    with_full_paths,
+)
 from ..config.run_config import RunConfig
 from ..config.trust import names_of
+from ..config.unknown_keys import check_used
 from ..core.errors import UserError, not_allowed
 from ..core.ground.columns import HeldOut
 from ..names import name_now, short
 
-GRID_KEYS = ("strategy", "client", "objective", "reference", "seed")
-"""Keys whose values are split at commas."""
 STANDARD_KEYS = frozenset(GRID_KEYS) - {"reference"}
 SINGLE_VALUE_KEYS = (
     *("run-dir", "resume", "backend", "workers", "ray-address", "verbose"),
@@ -104,6 +114,24 @@ class Experiment:
         values = {**self.values, **values}
         return replace(self, values=values, runs=runs, from_file=from_file, search=search)
 
+    def of_search(self, texts: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+        """Return the values of the run of a search, and the spaces of its flags and of the file.
+
+        For a key in both, the flag counts.
+
+        Raises
+        ------
+        UserError
+            When there are several runs.
+        """
+        keys = {text.partition("=")[0] for text in texts}
+        spaces = [*(f"{key}={text}" for key, text in self.search.items() if key not in keys), *texts]
+        if self.is_sweep:
+            swept = ", ".join(self.lists) or "runs"
+            raise UserError(f"search: {spaces[0]!r} needs a single run, but this is a sweep of {swept}")
+        run_dir = {key: str(value) for key, value in self.values.items() if key == "run-dir"}
+        return {**self.as_given(), **run_dir}, spaces
+
     def names(self) -> Iterator[tuple[str, str]]:
         """Yield the keys and names in the file, and each choice of the search space."""
         for table in (self.values, *self.runs):
@@ -188,11 +216,12 @@ class Experiment:
 
 def _with_every_run(given: Table) -> Table:
     """Return a table with a list of the runs that ``folds``, or ``leave-one-site-out``, asks for."""
-    folds = str(given.get("folds", "0"))
-    if folds.isdecimal() and int(folds) > 1 and given.get(HeldOut.FOLDS.one, "0") == "0":
+    every = every_run_of(given)
+    if every is HeldOut.FOLDS:
+        folds = str(given["folds"])
         _check_runs("folds", folds)
         return {**given, HeldOut.FOLDS.one: tuple(str(1 + i) for i in range(int(folds)))}
-    if given.get("leave-one-site-out") == "true" and given.get(HeldOut.SITE.one, "-1") == "-1":
+    if every is HeldOut.SITE:
         clients = given.get("num-clients", NOT_GIVEN)
         of_data = {key: value for key, value in given.items() if key in OF_DATA}
         several = [key for key, value in of_data.items() if isinstance(value, tuple)]
@@ -211,6 +240,33 @@ def _with_every_run(given: Table) -> Table:
 def _check_runs(key: str, count: str) -> None:
     if int(count) > MOST_RUNS:
         raise not_allowed(key, count, f"at most {MOST_RUNS}: there is a run for each")
+
+
+def run_configs(tables: Sequence[Sequence[Mapping[str, UserConfigValue]]]) -> list[RunConfig]:
+    """Make a configuration for every cell of every table; a setting applies to the cells that use it.
+
+    Raises
+    ------
+    UserError
+        As `run_config` does; for a setting that no cell of its table uses, or no cell at all if all tables
+        have it.
+    """
+    given = [[given_by_key(cell) for cell in table] for table in tables]
+    runs = [[named(cell) for cell in table] for table in given]
+    keys = [{key: v for cell in reversed(table) for key, v in cell.items()} for table in given]
+    common = {key: value for key, value in keys[0].items() if all(key in table for table in keys)}
+    check_used(common, [run for table in runs for run in table])
+    for given_keys, table in zip(keys, runs, strict=True):
+        check_used({key: value for key, value in given_keys.items() if key not in common}, table)
+    return [
+        run_config({key: value for key, value in cell.items() if key in RUN_KEYS or key in _used_by(run)})
+        for cells, table in zip(given, runs, strict=True)
+        for cell, run in zip(cells, table, strict=True)
+    ]
+
+
+def _used_by(algorithms: Iterable[Named]) -> set[str]:
+    return {key for algorithm in algorithms for key in settings_of(algorithm.cls)}
 
 
 def swept_keys(experiment: Experiment, configs: Sequence[RunConfig]) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ YAML is read as its version 1.2 means it, in which ``off`` is a word and ``1e-3`
 import json
 import re
 import tomllib
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,12 +15,13 @@ import yaml
 
 from ..config.gone import in_new_keys
 from ..config.run_config import UP_TO_0_2_0
+from ..config.trust import check_code, names_of
 from ..core.errors import UserError, not_allowed
 from ..core.free_memory import regular
 from ..records.stored import EXPERIMENT
 from ..results.manifest import NOT_KEYS
 from ..results.resume import check_may_change
-from .experiment import Experiment
+from .experiment import Experiment, parse_settings
 
 PLAIN = {
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -74,6 +75,47 @@ WRITTEN = (TOML, *YAML)
 """Suffixes of the files that people write."""
 RUN_ONLY_KEYS = (*NOT_KEYS, "run-dir", "resume")
 """Entries of a run's ``config.json`` that do not apply to another run."""
+
+
+def experiment_of(
+    values: Mapping[str, str], sweep: Sequence[str], file: str | None, trust_code: str | None
+) -> Experiment:
+    """Return the experiment of the file, if any; values and lists of the flags override the file's.
+
+    Parameters
+    ----------
+    values : Mapping[str, str]
+        The flags of keys.
+    sweep : Sequence[str]
+        The texts of ``--sweep``.
+    file, trust_code : str or None
+        What ``--experiment`` and ``--trust-code`` say.
+
+    Raises
+    ------
+    UserError
+        For a key that is given twice, and as `read_experiment` and `check_code` do.
+    """
+    lists: dict[str, list[str]] = {}
+    for key, found in parse_settings(sweep):
+        if key in {*values, *lists}:
+            raise UserError(f"{key}: given twice, the second time in sweep")
+        lists[key] = found
+    given = Experiment({}).overridden({**values, **lists})
+    if not file:
+        return given
+    path = Path(file)
+    experiment = read_experiment(path).overridden(given.values)
+    if path.suffix not in WRITTEN and not _trusts_code(trust_code):
+        check_code(experiment.names(), path, names_of(given.values))
+    return experiment
+
+
+def _trusts_code(said: str | None) -> bool:
+    """Return whether code that a folder or a file names may be run."""
+    if said not in (None, "true", "false"):
+        raise not_allowed("trust-code", said, "true or false")
+    return said == "true"
 
 
 def read_experiment(path: Path) -> Experiment:

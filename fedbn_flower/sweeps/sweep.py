@@ -127,18 +127,19 @@ def end_line(name: str, summary: Summary) -> str:
     return f"{name}: {number_of(summary.rounds, 'round')}{metric}  {summary.seconds:.1f} s"
 
 
-def sweep_folder(run_dir: str) -> Path:
-    """Return the folder of a sweep: new, empty, or a sweep's; for ``auto`` a new default folder.
+def sweep_folder(config: RunConfig) -> Path:
+    """Return the folder of a sweep's runs: new, empty, or a sweep's; for ``auto`` a new default folder.
 
     Raises
     ------
     UserError
         When the folder contains anything else.
     """
-    if run_dir == "auto":
+    if config.run_dir == "auto":
         return default_run_folder()
-    check_sweep_folder(Path(run_dir))
-    return Path(run_dir)
+    folder = Path(config.run_dir)
+    check_sweep_folder(folder)
+    return folder
 
 
 def check_sweep_folder(folder: Path) -> None:
@@ -155,6 +156,22 @@ def check_sweep_folder(folder: Path) -> None:
         p.name == LOCK or p.name.endswith(UNFINISHED) for p in folder.iterdir()
     ):
         raise not_allowed("run-dir", str(folder), "a new or empty folder, or the folder of a sweep")
+
+
+def runs_of(experiment: Experiment, configs: Sequence[RunConfig]) -> list[Cell]:
+    """Return a sweep's runs with their folders, whether or not they exist.
+
+    Raises
+    ------
+    UserError
+        As `check_sweep_folder` and `Cell.check` do.
+    """
+    folder = Path(configs[0].run_dir)
+    check_sweep_folder(folder)
+    cells = cells_of(configs, swept_keys(experiment, configs), folder)
+    for cell in cells:
+        cell.check()
+    return cells
 
 
 @contextmanager

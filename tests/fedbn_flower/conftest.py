@@ -24,6 +24,12 @@ def _figures_of_pages_are_empty(request):
 
 
 @pytest.fixture
+def sweeps_table():
+    """The class of the table that a sweep writes."""
+    return pytest.importorskip("fedbn_flower.sweeps.grid_table").Comparison
+
+
+@pytest.fixture
 def drawn_figures():
     """What is drawn in this test is looked at."""
 

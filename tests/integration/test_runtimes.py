@@ -120,6 +120,7 @@ def test_exit_statuses(tmp_path, cache_dir, capsys):
 
 
 def test_a_grid_makes_one_table(tmp_path, cache_dir):
+    pytest.importorskip("fedbn_flower.sweeps")
     words = ["--strategy", "fedavg,fedyogi", "--seed", "0,1", "--rounds", "2", "--backend", "inline"]
     assert cli.main([*words, "--run-dir", str(tmp_path / "grid"), "--cache-dir", str(cache_dir)]) == 0
     names = {p.name for p in (tmp_path / "grid").iterdir()}

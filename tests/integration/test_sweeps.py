@@ -18,6 +18,8 @@ from .deaths import snapshots
 from .processes import LONG, ROOT, bits, processes_with, wait_for
 from .test_kills import check_whole
 
+pytest.importorskip("fedbn_flower.sweeps")
+
 pytestmark = pytest.mark.slow
 
 CELLS = ("--sweep", "client-lr=0.01,0.05", "--seed", "0,1")

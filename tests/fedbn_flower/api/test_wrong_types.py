@@ -19,7 +19,6 @@ from fedbn_flower.runtime import simulation
 from fedbn_flower.runtime.pools import check_workers
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.strategies import FedAvg
-from fedbn_flower.sweeps.experiment import Experiment
 
 from ..privacy.asked import Site
 
@@ -108,8 +107,6 @@ def test_true_is_no_number_nor_is_one_beyond_64_bits(key, outcome):
         if isinstance(value, bool):
             with pytest.raises(UserError, match=rf"^{key}: {value} is not allowed; expected "):
                 run_config(tomllib.loads(f"{key} = {str(value).lower()}"))
-            with pytest.raises(UserError, match=rf"^{key}: '{str(value).lower()}' is not allowed"):
-                Experiment.of({key: value}).configurations()
 
 
 def test_true_after_an_equal_number_is_still_refused(outcome):
@@ -136,9 +133,7 @@ def test_text_that_is_a_number_keeps_its_form_after_an_equal_one():
     assert [run_config({"freeze": value}).freeze for value in (1, 1.0, 1)] == ["1", "1.0", "1"]
 
 
-@pytest.mark.parametrize(
-    "make", [simulate, lambda **keys: Experiment.of(keys), lambda **keys: run_config(keys)]
-)
+@pytest.mark.parametrize("make", [simulate, lambda **keys: run_config(keys)])
 def test_a_nul_character_is_one_line_wherever_it_is_written(make):
     for key in ("dataset", "model", "init", "resume"):
         with pytest.raises(UserError, match=rf"^{key}: 'a\\x00b' is not allowed; expected text without NUL"):

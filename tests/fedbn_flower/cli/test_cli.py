@@ -58,6 +58,7 @@ def help_of(capsys, arguments):
 
 
 def test_help_shows_what_belongs_to_the_named_algorithms_first(capsys):
+    pytest.importorskip("fedbn_flower.sweeps")
     sections = help_of(capsys, "--strategy feddyn --objective fedprox,feddyn")
     titles = list(sections)
     assert titles[1:4] == ["strategy feddyn", "objective fedprox", "Every strategy"]

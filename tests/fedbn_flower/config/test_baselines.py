@@ -140,6 +140,7 @@ def test_its_loss_keeps_its_settings(configured):
 
 
 def test_a_grid_has_each_reference_once():
+    pytest.importorskip("fedbn_flower.sweeps")
     configs = parse(["--strategy", "fedavg,fedadam", "--reference", "none,alone,pooled", "--seed", "0,1"])
     found = [(c.strategy, c.reference, c.seed) for c in configs]
     assert len(found) == len(set(found)) == 2 * (2 + 2)

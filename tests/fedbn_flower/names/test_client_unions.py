@@ -237,6 +237,7 @@ def test_who_trains_in_lockstep(configured, client, reason):
 
 
 def test_a_grid_of_unions(capsys, cache_dir, tmp_path):
+    pytest.importorskip("fedbn_flower.sweeps")
     words = f"--client fedbn+fedper,silobn --rounds 1 --backend inline --cache-dir {cache_dir}"
     assert cli.main([*words.split(), "--run-dir", str(tmp_path / "grid")]) == 0
     assert (tmp_path / "grid" / "fedyogi-fedbn+fedper-plain-seed0" / "summary.json").exists()

@@ -7,7 +7,6 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.results.composition import added_up
 from fedbn_flower.results.report.runs_by_seed import Sweep
 from fedbn_flower.results.report.sweep_page import sweep_page
-from fedbn_flower.sweeps.grid_table import Comparison
 
 from .written import METRICS, add_run, summary_of, write_run
 
@@ -51,8 +50,8 @@ def test_compare_says_it(tmp_path, capsys):
     assert f"{LINE}." in (to / "compare.html").read_text()
 
 
-def test_what_failed_has_spent_its_privacy(configured, tmp_path):
-    found = Comparison(tmp_path, [], [])
+def test_what_failed_has_spent_its_privacy(configured, tmp_path, sweeps_table):
+    found = sweeps_table(tmp_path, [], [])
     add_run(found, configured(seed=0), summary_of([0.5], privacy=ONE))
     name = "fedyogi-fedbn-plain-seed1"
     write_run(tmp_path / name, summary_of([0.5], privacy=OTHER), METRICS, seed=1)
@@ -66,12 +65,12 @@ def test_what_failed_has_spent_its_privacy(configured, tmp_path):
 
 
 def test_of_failed_runs_those_count_that_had_a_round_whether_or_not_their_cell_has_a_result(
-    configured, tmp_path
+    configured, tmp_path, sweeps_table
 ):
     read_groups = pytest.importorskip("fedbn_flower.study.compare").read_groups
     sweeps = tmp_path / "a", tmp_path / "b"
     for folder in sweeps:
-        found = Comparison(folder, [], [])
+        found = sweeps_table(folder, [], [])
         name = "fedadam-fedbn-plain-seed0"
         write_run(folder / name, summary_of([0.5], privacy=OTHER), METRICS, strategy="fedadam", seed=0)
         found.add(configured(strategy="fedadam", seed=0), None, "it diverged", name)
@@ -81,7 +80,7 @@ def test_of_failed_runs_those_count_that_had_a_round_whether_or_not_their_cell_h
     with pytest.raises(UserError, match="'.*a' is not allowed; expected a sweep of which a run has ended"):
         read_groups(sweeps)
     for folder in sweeps:
-        found = Comparison(folder, [], [])
+        found = sweeps_table(folder, [], [])
         add_run(found, configured(seed=0), summary_of([0.5], privacy=ONE))
         (folder / "grid.csv").write_text(
             "strategy,client,objective,seed,status,folder\n"

@@ -184,5 +184,6 @@ def test_a_folder_of_another_kind_is_named(tmp_path, monkeypatch, refused, words
 
 
 def test_no_key_asks_for_more_runs_than_there_can_be(refused):
+    pytest.importorskip("fedbn_flower.sweeps")
     line = refused("--dataset", "digits", "--folds", "1000000000000000", "--dry-run")
     assert line.startswith("folds: '1000000000000000' is not allowed; expected at")

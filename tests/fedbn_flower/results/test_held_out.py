@@ -7,7 +7,6 @@ from fedbn_flower.cli import main
 from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.held_out import have_same_cases, held_out_by_site, held_out_table
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.sweeps.grid_table import Comparison
 
 from .html_page import page
 from .written import summary_of, write_run
@@ -36,9 +35,9 @@ def test_a_run_its_latex_and_its_card_have_them(tmp_path):
     assert line.endswith(f"| {' | '.join(ROWS[0][1:])} |")
 
 
-def test_sweeps_and_compare_have_them(configured, tmp_path, capsys):
+def test_sweeps_and_compare_have_them(configured, tmp_path, capsys, sweeps_table):
     pytest.importorskip("fedbn_flower.study")
-    grid = Comparison(tmp_path / "grid")
+    grid = sweeps_table(tmp_path / "grid")
     for strategy, cases in METHODS.items():
         write_cases(tmp_path / "grid" / strategy, cases, strategy=strategy)
         found = Summary.model_validate(summary_of_cases(cases))
@@ -59,8 +58,8 @@ def test_sweeps_and_compare_have_them(configured, tmp_path, capsys):
     assert "Held-out cases by site" in (to / "compare.html").read_text()
 
 
-def test_a_sweep_knows_an_event_that_is_the_first_class(configured, tmp_path):
-    grid = Comparison(tmp_path)
+def test_a_sweep_knows_an_event_that_is_the_first_class(configured, tmp_path, sweeps_table):
+    grid = sweeps_table(tmp_path)
     write_cases(tmp_path / "run", METHODS["fedavg"], class_names=["died", "lived"], events=["died"])
     grid.add(configured(), Summary.model_validate(summary_of_cases(METHODS["fedavg"])), name="run")
     grid.plot()

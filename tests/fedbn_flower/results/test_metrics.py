@@ -20,8 +20,6 @@ from fedbn_flower.results.report.sections.client_tables import _table, metrics_t
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.results.summary import shown_mean
 from fedbn_flower.runtime.server_app import RoundLog
-from fedbn_flower.sweeps import grid_table as comparison
-from fedbn_flower.sweeps.grid_table import Comparison
 from strategies import PhaseReport
 
 from .html_page import page
@@ -152,16 +150,16 @@ def summary(examples, clients, accuracies, global_accuracy=None):
 def shown(of):
     """What a terminal shows of a run's table or of a sweep."""
     console = Console(width=200, file=io.StringIO())
-    if isinstance(of, Comparison):
+    if hasattr(of, "further_tables"):
         of.table().show(console, of.title)
     else:
         console.print(of)
     return console.file.getvalue()
 
 
-def test_a_grids_table_has_both_means_by_name(configured, tmp_path):
+def test_a_grids_table_has_both_means_by_name(configured, tmp_path, sweeps_table):
     """Seeds with 0.5 and 0.7 over examples: mean 0.6, sample deviation 0.1414; the population's is 0.1."""
-    grid = Comparison(tmp_path)
+    grid = sweeps_table(tmp_path)
     add_run(grid, configured(seed=0), summary(0.5, 0.9, [1.0, 0.8]))
     add_run(grid, configured(seed=1), summary(0.7, 0.7, [0.6, 0.8]))
     table, note = (tmp_path / "grid.md").read_text().split("\n\n")
@@ -182,11 +180,13 @@ def test_a_grids_table_has_both_means_by_name(configured, tmp_path):
 
 
 @pytest.mark.parametrize(("problem", "said"), [("multi-label", True), ("classification", False)])
-def test_tables_of_several_labels_say_that_values_are_means_over_them(configured, tmp_path, problem, said):
+def test_tables_of_several_labels_say_that_values_are_means_over_them(
+    configured, tmp_path, problem, said, sweeps_table
+):
     config, words = configured(), "alues are means over the labels: loss and accuracy over all, others"
     found = summary(0.5, 0.5, [0.5, 0.5])
     folder = write_run(tmp_path / cell_name(config), found, problem=problem)
-    grid = Comparison(tmp_path)
+    grid = sweeps_table(tmp_path)
     grid.add(config, Summary.model_validate(found))
     terminal = shown(
         summary_table(config.model_copy(update={"problem": problem}), Summary.read(folder, "run"))
@@ -196,9 +196,9 @@ def test_tables_of_several_labels_say_that_values_are_means_over_them(configured
     assert [words in " ".join(text.split()) for text in every] == [said] * 5
 
 
-def test_jains_index_has_no_unit(configured, tmp_path):
+def test_jains_index_has_no_unit(configured, tmp_path, sweeps_table):
     """Of 1.0 and 0.5 it is 0.9, and of 0.8 and 0.8 it is 1; beside a metric in percent both stay so."""
-    grid = Comparison(tmp_path)
+    grid = sweeps_table(tmp_path)
     for seed, values in enumerate(([1.0, 0.5], [0.8, 0.8])):
         more = {"client-jain": {"accuracy": jain(values), "loss": 1.0}}
         add_run(grid, configured(seed=seed), summary(0.7, 0.7, values) | more)
@@ -211,8 +211,8 @@ def test_jains_index_has_no_unit(configured, tmp_path):
     assert dict(zip(table.header, table.rows[0], strict=True))["Jain's index"] == "1.0000"
 
 
-def test_a_grid_of_runs_without_client_evaluation(configured, tmp_path):
-    grid = Comparison(tmp_path)
+def test_a_grid_of_runs_without_client_evaluation(configured, tmp_path, sweeps_table):
+    grid = sweeps_table(tmp_path)
     nobody = summary(0, 0, [], global_accuracy=0.25) | {"mean": None, "client-mean": None}
     add_run(grid, configured(), nobody)
     table, note = grid.markdown().split("\n\n")
@@ -254,15 +254,15 @@ def test_a_mean_says_how_many_clients_have_no_value(configured):
 def drawn(monkeypatch):
     """The figures that would be saved."""
     figures = []
-    for module in (comparison, plots):
+    for module in (pytest.importorskip("fedbn_flower.sweeps.grid_table"), plots):
         monkeypatch.setattr(module, "save_figure", lambda figure, _: figures.append(figure))
     return figures
 
 
-def test_pictures_say_which_mean_they_show(configured, tmp_path, drawn):
+def test_pictures_say_which_mean_they_show(configured, tmp_path, drawn, sweeps_table):
     """Seeds 0 and 1 at 50 and 70 %: the curve of the cell is at 60. A run without an accuracy in a round
     has no point there, and never the global model's."""
-    grid = Comparison(tmp_path)
+    grid = sweeps_table(tmp_path)
     for seed, rows in ((0, "1,0.5,0.9\n2,,0.9\n"), (1, "1,0.7,0.9\n2,,0.9\n")):
         write_run(tmp_path / str(seed), metrics="round,accuracy,global-accuracy\n" + rows)
         found = Summary.model_validate(summary(0.5, 0.9, []))

@@ -165,6 +165,7 @@ def by_accuracy(share, lacking, run="Not every run"):
 @pytest.fixture
 def swept(tmp_path, monkeypatch, capsys):
     """Runs a sweep over the deaths, in this process; returns what it printed, and ``grid.md``."""
+    pytest.importorskip("fedbn_flower.sweeps")
     monkeypatch.chdir(tmp_path)
     deaths().to_csv("deaths.csv", index=False)
     keys = "--dataset deaths.csv --label-column died --partition natural:site --num-clients 2 --model linear"

@@ -64,6 +64,7 @@ def test_its_models_load_and_its_report_is_written_anew(saved):
 
 @pytest.mark.slow
 def test_the_sweep_runs_its_missing_cell_only(saved):
+    pytest.importorskip("fedbn_flower.sweeps")
     cell = saved / "sweep/fedavg-fedavg-sgd-seed0/metrics.csv"
     before = cell.read_bytes()
     assert cli.main(["--resume", "sweep"]) == 0
@@ -143,6 +144,7 @@ def test_a_run_with_a_decay_goes_on_to_the_bits_of_one_that_never_stopped(decayi
 
 
 def test_its_configuration_is_an_experiment_in_the_new_keys(saved):
+    pytest.importorskip("fedbn_flower.sweeps")
     file = saved / "whole-config.json"
     shutil.copy(saved / "run/config.json", file)
     write_in_old_keys(file)
@@ -154,6 +156,7 @@ def test_its_configuration_is_an_experiment_in_the_new_keys(saved):
 
 @pytest.mark.slow
 def test_a_sweep_over_a_decay_has_its_done_cells_in_their_folders(saved):
+    pytest.importorskip("fedbn_flower.sweeps")
     cells = {
         decay: saved / f"sweep/fedavg-fedavg-sgd-client-lr-decay={decay}-seed0" for decay in ("0.7", "1.0")
     }

@@ -42,8 +42,8 @@ def test_one_a_core_is_never_refused(configured, monkeypatch):
 
 @pytest.mark.parametrize("more", [(), ("--seed", "0,1"), ("--search", "client-lr=0.01..0.1")])
 def test_so_it_is_before_anything_starts(machine, tmp_path, monkeypatch, capsys, more):
-    if "--search" in more:
-        pytest.importorskip("fedbn_flower.search")
+    if more:
+        pytest.importorskip("fedbn_flower.search" if "--search" in more else "fedbn_flower.sweeps")
     monkeypatch.chdir(tmp_path)
     assert cli.main(["--workers", "100", "--backend", "ray", "--val-fraction", "0.2", *more]) == 2
     assert capsys.readouterr().err.startswith("error: workers: 100 is not allowed; expected at most 10: ")

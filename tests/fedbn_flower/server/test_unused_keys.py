@@ -171,6 +171,7 @@ def test_one_line_tells_of_all_before_the_first_round_and_config_json_lists_them
 
 
 def test_a_dry_run_tells_of_them_once_for_all_runs_of_a_sweep(capsys, cache_dir):
+    pytest.importorskip("fedbn_flower.sweeps")
     words = f"--rounds 1 --drop-stragglers true --sweep seed=0,1 --cache-dir {cache_dir} --dry-run"
     assert cli.main(words.split()) == 0
     output = " ".join(capsys.readouterr().out.split())

@@ -6,7 +6,9 @@ import shlex
 import pytest
 
 from fedbn_flower.cli.parser import parse, parse_command_line
+from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.ground.settings import kinds_of
 from fedbn_flower.results.progress import cell_name
 from fedbn_flower.sweeps.experiment import Experiment, swept_keys
 
@@ -168,6 +170,22 @@ def test_a_mistake_in_flags_is_one_line(written, arguments, message):
     written("rounds = 3")
     with one_line(message):
         parse(shlex.split(arguments))
+
+
+NUMBERS = [key for key, field in RUN_KEYS.items() if {int, float} & set(kinds_of(field))]
+
+
+@pytest.mark.parametrize("key", NUMBERS)
+def test_true_is_no_number(key):
+    for value in (True, False):
+        with one_line(f"{key}: '{str(value).lower()}' is not allowed"):
+            Experiment.of({key: value}).configurations()
+
+
+def test_a_nul_character_is_one_line():
+    for key in ("dataset", "model", "init", "resume"):
+        with one_line(f"{key}: 'a\\x00b' is not allowed; expected text without NUL"):
+            Experiment.of({key: "a\0b"})
 
 
 def test_a_file_of_another_kind_says_which_are_read(tmp_path):

@@ -147,4 +147,5 @@ def test_lockstep_is_one_by_one(run, clinics, caplog):
 
 
 def test_a_sweep_over_normalize():
+    pytest.importorskip("fedbn_flower.sweeps")
     assert [config.normalize for config in parse(["--sweep", "normalize=false,true"])] == [False, True]

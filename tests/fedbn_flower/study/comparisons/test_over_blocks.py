@@ -14,7 +14,6 @@ from fedbn_flower.results.run_reader import Run
 from fedbn_flower.study.comparisons.over_blocks import ranking
 from fedbn_flower.study.figures import critical_difference_diagram, joined
 from fedbn_flower.study.sweeps import rows as rows_of
-from fedbn_flower.sweeps.grid_table import Comparison
 
 from ...results.html_page import page
 from ...results.test_metrics import summary
@@ -185,8 +184,8 @@ def test_the_report_and_compare_have_table_sentence_diagram_and_latex(tmp_path, 
     assert (to / "ranks.png").exists()
 
 
-def test_a_sweep_writes_it_when_it_ends(configured, tmp_path):
-    grid = Comparison(tmp_path)
+def test_a_sweep_writes_it_when_it_ends(configured, tmp_path, sweeps_table):
+    grid = sweeps_table(tmp_path)
     for name, values in EIGHT.items():
         found = summary(np.mean(values), np.mean(values), values)
         add_run(grid, configured(strategy=name, eval_data="local"), found)

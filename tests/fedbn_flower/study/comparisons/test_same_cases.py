@@ -19,7 +19,6 @@ from fedbn_flower.study.compare import Compared, read_groups, side_by_side
 from fedbn_flower.study.comparisons.best_cells import cases_of, difference_of
 from fedbn_flower.study.statistics.paired import delong_test, score_test
 from fedbn_flower.study.sweeps import best_groups
-from fedbn_flower.sweeps.grid_table import Comparison
 
 from ...results.html_page import page
 from ...results.written import add_run, csv_rows, summary_of, write_run
@@ -130,8 +129,8 @@ def test_of_runs_on_different_data_no_cases_are_shown(tmp_path):
         assert bool(Compared.of(read_groups(folders), "accuracy").held_out) == shows
 
 
-def test_marks_and_numbers_are_the_same_in_every_table(configured, tmp_path, capsys):
-    grid = Comparison(tmp_path)
+def test_marks_and_numbers_are_the_same_in_every_table(configured, tmp_path, capsys, sweeps_table):
+    grid = sweeps_table(tmp_path)
     for strategy, cases in METHODS.items():
         folder = f"{strategy}-run"
         write_cases(tmp_path / folder, cases, strategy=strategy)
@@ -272,8 +271,8 @@ def test_with_few_events_cases_say_nothing_either(tmp_path):
     )
 
 
-def test_folds_are_not_compared_with_each_other(configured, tmp_path):
-    grid = Comparison(tmp_path, ["fold"])
+def test_folds_are_not_compared_with_each_other(configured, tmp_path, sweeps_table):
+    grid = sweeps_table(tmp_path, ["fold"])
     grid.verdicts.add = lambda *_: None
     for fold in (1, 2):
         found = summary_of_cases(METHODS["fedavg"])
@@ -281,8 +280,8 @@ def test_folds_are_not_compared_with_each_other(configured, tmp_path):
     assert grid.sentence == "Folds are not compared with each other: each is tested on other cases."
 
 
-def test_runs_without_different_sites_are_not_compared_with_each_other(configured, tmp_path):
-    grid = Comparison(tmp_path, ["left-out"])
+def test_runs_without_different_sites_are_not_compared_with_each_other(configured, tmp_path, sweeps_table):
+    grid = sweeps_table(tmp_path, ["left-out"])
     for site in (0, 1):
         found = summary_of_cases(METHODS["fedavg"]) | {"new-clients": {"clients": {str(site): {}}}}
         add_run(grid, configured(leave_one_site_out=True, left_out=site), found)
