@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import runpy
 import subprocess
 import sys
 from functools import cache
@@ -270,6 +271,31 @@ def test_no_file_is_longer_than_a_person_wants_to_read():
     everything = [*files(*PACKAGES, *FOLDERS), ROOT / "run_sim.py"]
     long = {str(p.relative_to(ROOT)) for p in everything if len(p.read_text().splitlines()) > LONGEST}
     assert not long
+
+
+FOUR_AND_TWO = '''"""Of four executable lines,
+and two of imports."""
+
+from a import b
+import c
+
+
+def f(x):
+    """Say."""
+
+    return {  # a comment
+        x: 1,
+    }
+'''
+
+
+def test_the_core_fits_in_one_head(tmp_path):
+    """Whoever has something new takes something away, or makes an annex of it."""
+    size = runpy.run_path(str(ROOT / "scripts/size"))
+    file = tmp_path / "some.py"
+    file.write_text(FOUR_AND_TWO)
+    assert size["lines"](file) == (4, 2)
+    assert 20_000 < size["core"](size["sizes"]()[0]) <= 27_000
 
 
 def test_what_reads_imports_sees_them():
