@@ -38,10 +38,10 @@ OF_ID = re.compile(
 )
 """A name in lower case that is one of ids."""
 OF_PERSON = re.compile(
-    r"(case|customer|participant|patient|person|subject|user)s?[ _-]?(code|id|key|no|nr|num|number)?"
+    r"(case|customer|participant|patient|person|subject|user)(s?[ _-]?(code|id|key|no|nr|num|number))?"
     r"|mrn|pid|pat[ _-]?id"
 )
-"""One of people or cases, of whom there may be several rows."""
+"""One of people or cases, of whom there may be several rows; a plural alone says how many there are."""
 OF_YEAR = re.compile(r"year|yr|jahr|ann[eé]e|a[nñ]o|anno", re.IGNORECASE)
 OF_TIME = re.compile(r"(.*[^a-z])?(at|date|datetime|epoch|time|timestamp|ts|unix)([^a-z].*)?")
 """A name in lower case that is one of times."""
@@ -201,13 +201,17 @@ def _id_of(column: Column, limit: float) -> str:
     return "id" if np.logaddexp.reduce(terms) < limit else ""
 
 
-def _group_of(column: Column, _: float) -> str:
-    """Return the word of groups if values called as those of people are shared by rows; else nothing."""
+def _group_of(column: Column, limit: float) -> str:
+    """Return the word of groups if values called as those of people are shared by rows; else nothing.
+
+    Of some rows alone (``limit`` above 0) the name decides: these may have one of each person's.
+    """
+    if not OF_PERSON.fullmatch(_in_lower_case(column.name)) or not (column.words or column.is_whole):
+        return ""
     known = column.known
     found = len(np.unique(known))
-    is_called = OF_PERSON.fullmatch(_in_lower_case(column.name))
     are_shared = found >= LEAST and len(known) - found > MOST_AGAIN * len(known)
-    return "group" if is_called and are_shared and (column.words or column.is_whole) else ""
+    return "group" if are_shared or limit > 0 else ""
 
 
 def _in_lower_case(name: str) -> str:

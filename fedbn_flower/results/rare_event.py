@@ -82,11 +82,12 @@ def has_rare_class(counts: Sequence[int]) -> bool:
 def leading_by_round(metric: str, is_rare: bool, columns: Collection[str]) -> str:
     """Return the column that leads what is shown by round.
 
-    It is that of the metric by which the run is compared, itself where there is none; but in place of the
-    accuracy of a rare event AUROC, or the loss where no round has it.
+    It is that of the metric by which the run is compared; but in place of the accuracy of a rare event AUROC
+    of all cases, or the loss where no round has it.
     """
-    names = (AUROC, LOSS) if is_rare and metric == "accuracy" else (metric,)
-    found = (prefix + name for name in names for prefix in (POOLED, "", GLOBAL))
+    if not is_rare or metric != "accuracy":
+        return next((name for name in (metric, POOLED + metric, GLOBAL + metric) if name in columns), metric)
+    found = (prefix + name for name in (AUROC, LOSS) for prefix in (POOLED, "", GLOBAL))
     return next((name for name in found if name in columns), metric)
 
 
@@ -127,7 +128,7 @@ class Candidate:
 
     @classmethod
     def of(cls, run: Run) -> Self:
-        """Return what a run's cases say; they are not kept in memory."""
+        """Return what a run's cases say."""
         cases = binary_cases(run.folder)
         if cases is None:
             return cls(run, nan, "cases are not kept")

@@ -240,7 +240,7 @@ def changed_data(runs: Iterable[Run]) -> bool:
     found: dict[tuple[str, ...], set[object]] = {}
     for run in runs:
         drawn = str(run.config.get("dataset")).startswith(tuple(MADE))
-        keys = [*map(flag_of, Data.model_fields), *(["seed"] if drawn else [])]
+        keys = [*map(flag_of, Data.model_fields), "dp-unit", *(["seed"] if drawn else [])]
         data = found.setdefault(tuple(str(run.config.get(key)) for key in keys), set())
         data.update({run.config.get("data")} - {None})
     return any(len(data) > 1 for data in found.values())

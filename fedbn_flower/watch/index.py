@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import nan
+from math import isnan, nan
 from pathlib import Path
 from typing import Any
 
@@ -129,8 +129,12 @@ class Entry:
     @cached_property
     def by_round(self) -> str:
         """The column of ``metrics.csv`` that leads what is shown by round."""
-        known = {name for row in self.run.metrics for name, text in row.items() if text}
-        return leading_by_round(self.run.main_metric, self.is_rare, known)
+        return leading_by_round(self.run.main_metric, self.is_rare, self.columns)
+
+    @cached_property
+    def columns(self) -> set[str]:
+        """The columns of ``metrics.csv`` that have a value."""
+        return {name for row in self.run.metrics for name, text in row.items() if text}
 
     @cached_property
     def candidate(self) -> Candidate:
@@ -139,6 +143,13 @@ class Entry:
             return Candidate.of(self.run)
         except DAMAGES:
             return Candidate(self.run, nan, "cases are damaged")
+
+    @property
+    def is_rare_in_training(self) -> bool:
+        """Whether its event is rare among the training examples; a damaged table of these says nothing."""
+        with suppress(*DAMAGES):
+            return is_rare_in_training(self.run)
+        return False
 
     @property
     def may_be_rare(self) -> bool:
@@ -272,17 +283,18 @@ class Index:
 def led_alike(entries: Mapping[str, Entry]) -> dict[str, Entry]:
     """Return runs of which those of the same data are all of a rare event, or none.
 
-    Those that have ended decide, by the cases of any; without any, the training examples.
+    Those that have ended decide, by the cases of any; without cases, the training examples.
     """
     data = {name: data_of(entry.run) for name, entry in entries.items()}
     ended = {name: entry for name, entry in entries.items() if entry.has_ended}
     unsure = {data[name] for name, entry in ended.items() if entry.may_be_rare}
     rare = {data[name] for name, entry in ended.items() if data[name] in unsure and entry.candidate.is_rare}
-    decided = {data[name] for name in ended}
+    known = {n: not entry.may_be_rare or not isnan(entry.candidate.share) for n, entry in ended.items()}
+    decided = {data[name] for name, is_known in known.items() if is_known}
     rare |= {
         data[name]
         for name, entry in entries.items()
-        if data[name] not in decided and is_rare_in_training(entry.run)
+        if data[name] not in decided and entry.is_rare_in_training
     }
     return {
         name: entry if entry.is_rare == (is_rare := data[name] in rare) else replace(entry, is_rare=is_rare)

@@ -150,8 +150,10 @@ def swatch(colour: str) -> str:
 
 
 def metric_of(asked: Asked, entries: Sequence[Entry]) -> str:
-    """Return the metric that is drawn: the one asked for, else the one that leads the first run by round."""
-    return asked.metric or next((entry.by_round for entry in entries), "loss")
+    """Return the metric that is drawn: the one asked for, else the first that leads a run and all have."""
+    leading = [entry.by_round for entry in entries] or ["loss"]
+    of_all = (name for name in leading if all(name in entry.columns for entry in entries))
+    return asked.metric or next(of_all, leading[0])
 
 
 def ticked(asked: Asked, entries: Sequence[Entry]) -> Sequence[Entry]:

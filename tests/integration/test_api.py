@@ -73,7 +73,7 @@ assert not ray.is_initialized()
 
 ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False)
 kept = ray.put("kept")
-simulate(**own, **common, run_dir="running")
+simulate(**own, **{**common, "workers": 2}, run_dir="running")
 for wrong in ({"workers": 3}, {"ray_address": "localhost:6379"}):
     try:
         simulate(**{**own, **common, **wrong})

@@ -391,7 +391,7 @@ def test_a_machine_that_dies_in_a_round_costs_no_bits_and_no_memory(
             killed.append(os.killpg(cluster.processes[1].pid, signal.SIGKILL))
 
     monkeypatch.setattr(RunFolder, "on_round", kill_the_other)
-    there = ("--ray-address", cluster.address, "--run-dir", tmp_path / "there")
+    there = ("--ray-address", cluster.address, "--workers", 2, "--run-dir", tmp_path / "there")
     assert cli.main([str(word) for word in (*common, *there)]) == 0
     assert len(killed) == 1
     runtime = json.loads((tmp_path / "there" / "summary.json").read_text())["runtime"]

@@ -291,7 +291,14 @@ def differently_divided(runs: Sequence[Run]) -> str:
     if len({run.config.get("data") for run in runs}) < 2:
         return ""
     keys = (key for key in DIVIDING if len({str(run.config.get(key) or "") for run in runs}) > 1)
-    return next(keys, "")
+    return "" if (key := next(keys, "")) and _hold_out_the_same(runs) else key
+
+
+def _hold_out_the_same(runs: Sequence[Run]) -> bool:
+    """Whether runs kept their cases, and these are the same, as where the data have a test set."""
+    tables = map(cases_of, runs)
+    cases = {None if t is None else frozenset(zip(t[ID].astype(str), t[TARGET], strict=True)) for t in tables}
+    return len(cases) == 1 and None not in cases
 
 
 def over_seeds(

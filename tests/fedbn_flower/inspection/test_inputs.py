@@ -79,8 +79,9 @@ def test_sparse_ids_are_known_by_their_name(doubts, name):
 @pytest.mark.parametrize("name", ["patient", "PatientID", "subject_no", "MRN", "case id"])
 @pytest.mark.parametrize("values", [np.arange(N) // 2, [f"P{i // 8}" for i in range(N)]])
 def test_people_of_whom_there_are_several_rows_are_groups(doubts, name, values):
-    """Not by another name, nor where there are few, as of a count."""
-    assert not doubts(patients_age=values) + doubts(ward=values) + doubts(patients=np.arange(N) % 19)
+    """Not by another name, nor where there are few, nor how many there are."""
+    assert not doubts(patients_age=values) + doubts(ward=values) + doubts(patient=np.arange(N) % 19)
+    assert not doubts(cases=RNG.poisson(40, N))
     assert doubts(**{name: values}) == [
         f"columns: groups? {name!r} has values that several rows share, as those of a patient do: some may "
         f"be trained on and others tested on; group-column {name!r} keeps them together, and is no input"
@@ -196,8 +197,9 @@ def test_what_some_rows_show_is_checked_on_all(doubts, monkeypatch):
     monkeypatch.setattr("fedbn_flower.inspection.inputs.CELLS", 100)
     monkeypatch.setattr("fedbn_flower.inspection.inputs.FEWEST", 50)
     visits = np.repeat(np.arange(N), 2)
-    assert not doubts(patient=visits)
+    assert not doubts(visit=visits)
     assert doubts(row=np.arange(2 * N))
+    assert "groups? 'patient'" in str(doubts(patient=visits))  # of whom 50 of 400 rows have no two
 
 
 @pytest.mark.parametrize("name", ["iris", "wine", "breast_cancer", "diabetes", "digits"])

@@ -10,6 +10,7 @@ from filelock import FileLock
 from fedbn_flower.cli import main
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.watch.index import Index
+from fedbn_flower.watch.page import Asked, metric_of
 from fedbn_flower.watch.query import Query
 from fedbn_flower.watch.run_page import facts
 from tests.fedbn_flower.results.written import change_run
@@ -262,3 +263,44 @@ def test_what_leads_a_rare_event_by_round_is_its_auroc_if_rounds_have_one(rare):
     metrics.write_text("\n".join([f"{header},auroc,pooled-auroc", *(f"{row},0.5,0.75" for row in rows)]))
     (entry,) = entries_of(rare).values()
     assert entry.by_round == "pooled-auroc"
+
+
+def test_a_damaged_table_of_training_examples_hides_no_run(tmp_path, capsys):
+    for name, text in (("good", "partition,class,examples\n0,ill,1\n0,well,99\n"), ("torn", "partition,cl")):
+        folder = write_run(tmp_path / name, (0.5,), events=["ill"], dataset=name)
+        (folder / "partitions.csv").write_text(text)
+    assert {name: entry.by_round for name, entry in entries_of(tmp_path).items()} == {
+        "good": "loss",
+        "torn": "accuracy",
+    }
+    assert main(["runs", str(tmp_path)]) == 0
+    assert "2 of 2 runs" in capsys.readouterr().out
+
+
+def test_without_kept_cases_the_training_examples_say_how_rare_an_event_is(rare):
+    """Also of a run that has ended."""
+    (rare / "predictions.parquet").unlink()
+    change_run(rare, {"events": ["ill"]})
+    assert figures_of(rare)[0] == "accuracy"
+    (rare / "partitions.csv").write_text("partition,class,examples\n0,ill,1\n0,well,99\n")
+    assert figures_of(rare)[0] == "loss"
+
+
+def with_columns(folder, **columns):
+    """Give every round these values, by the columns of ``metrics.csv``."""
+    metrics = folder / "metrics.csv"
+    header, *rows = metrics.read_text().splitlines()
+    names, values = (",".join(map(str, some)) for some in (columns, columns.values()))
+    metrics.write_text("\n".join([f"{header},{names}", *(f"{row},{values}" for row in rows)]) + "\n")
+
+
+def test_curves_are_of_a_metric_that_all_runs_have(runs, rare):
+    """Accuracy by round is the metric of a frequent event, even if there is one of all cases."""
+    entries = [*entries_of(runs).values()]
+    with_columns(runs / "fedavg-0", **{"pooled-accuracy": 0.9})
+    assert metric_of(Asked(), [*entries_of(runs).values()]) == "accuracy"
+    assert "accuracy" in entries[0].columns
+    with_columns(rare, **{"pooled-auroc": 0.75})
+    first, second = entries_of(rare).values(), entries_of(runs / "fedavg-1").values()
+    assert metric_of(Asked(), [*first]) == "pooled-auroc"
+    assert metric_of(Asked(), [*first, *second]) == "accuracy"

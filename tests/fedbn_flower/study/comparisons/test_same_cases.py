@@ -289,18 +289,24 @@ def test_runs_without_different_sites_are_not_compared_with_each_other(configure
     assert grid.sentence == words
 
 
-@pytest.mark.parametrize(
-    ("digests", "sentence"),
-    [
-        (("a", "b"), "Runs that differ in group-column are not compared with each other: each is tested on"),
-        (("a", "a"), "Which is best"),  # with a test set of their own
-    ],
-)
-def test_runs_that_hold_out_other_cases_of_the_same_data_are_not_compared(tmp_path, digests, sentence):
+def test_runs_that_hold_out_other_cases_of_the_same_data_are_not_compared(tmp_path):
     groups = []
-    for column, data in zip(("", "patient"), digests, strict=True):
+    for column, data in (("", "a"), ("patient", "b")):
         keys = {"group_column": column, "data": data}
         folders = [write_run(tmp_path / f"{column}{i}", summary_of([0.5]), seed=i, **keys) for i in (0, 1)]
         groups.append(Group({"group-column": column}, [Run.read(folder) for folder in folders]))
     assert [group.label for group in groups] == ["no group-column", "group-column=patient"]
-    assert best_groups(groups, "accuracy").sentence.startswith(sentence)
+    words = (
+        "Runs that differ in group-column are not compared with each other: each is tested on other cases."
+    )
+    assert best_groups(groups, "accuracy").sentence == words
+
+
+@pytest.mark.parametrize("key", ["group_column", "dp_unit"])
+def test_with_a_test_set_of_their_own_they_are_compared(tmp_path, key):
+    """Units are part of what the digest is of."""
+    groups = []
+    for value, name in (("", "fedavg"), ("patient", "fedyogi")):
+        keys = {key: value, "data": f"digest {value}"}
+        groups.append(Group({key: value}, [Run.read(write_cases(tmp_path / name, METHODS[name], **keys))]))
+    assert best_groups(groups, "accuracy").sentence.startswith(f"Marked *: {groups[0].label}, which is best")
