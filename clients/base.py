@@ -12,6 +12,7 @@ from flwr.client import NumPyClient
 from flwr.common import NDArrays, Scalar
 from numpy.typing import NDArray
 
+from fedbn_flower.core.ground.settings import set_values, values
 from fedbn_flower.core.ground.wire import (
     ADAPT_BN,
     CASES,
@@ -39,7 +40,6 @@ from .objectives.base import Plain
 from .problems import Problem
 from .problems.evaluation import evaluate_splits, evaluation_batch, mean_loss
 from .returned import WrongResult, kept_at_home
-from .settings import set_values, values
 from .training import FineTuning, LocalRun, LocalTask, first_batch, load_entries, train_model
 from .update import NamedArrays, Received, Records, Update, by_name
 

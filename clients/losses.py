@@ -14,13 +14,12 @@ from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
-from fedbn_flower.core.ground.settings import setting
+from fedbn_flower.core.ground.settings import set_values, setting
 
 from .examples import Examples
 from .modules.lazy_torch import functional, torch
 from .problems import Classification, Problem
 from .problems.segmentation import VOID
-from .settings import set_values
 
 
 class Loss:

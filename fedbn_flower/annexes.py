@@ -87,7 +87,7 @@ ANNEXES: dict[str, Annex] = {
     ),
     "files": Annex(
         "readers of files and hub data sets",
-        {"sources": {"files": "opening:open_named"}, "usual": {"files": "usual:usual_of_files"}},
+        {"sources": {"files": "opening:open_named"}, "usual": {"files": "opening:usual_of_files"}},
     ),
     "inspection": Annex(
         "doubts about data and pages on them",
@@ -117,7 +117,7 @@ ANNEXES: dict[str, Annex] = {
     "runtime.ray": Annex(
         "workers of Ray",
         {
-            "grids": {"workers": "grids:grid_on"},
+            "grids": {"workers": "auto_grid:grid_on"},
             "workers": {"at-once": "background:start_ray", "once-they-pay": "background:BackgroundPool"},
         },
         keys=("ray-address", "workers"),

@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 
 from numpy.typing import NDArray
 
+from fedbn_flower.core.ground.settings import set_values
+
 from ..examples import Examples
 from ..losses import Loss
 from ..memory import Arrays
 from ..modules.lazy_torch import nn, torch
 from ..modules.precision import in_float32
 from ..problems import Classification, Problem
-from ..settings import set_values
 from ..update import Records
 
 

@@ -16,9 +16,8 @@ from ..core.logs import show_log
 from ..results.plotting.drawer import drawing_apart
 from ..results.progress import cell_name, last_line, progress, say, show_learnt, summary_table, waiting
 from ..results.rare_event import led_by_rare_event
-from ..results.resume import resume_hint
+from ..results.resume import RunToDo, resume_hint
 from ..results.run_reader import Run
-from ..results.run_to_do import RunToDo
 from ..results.terminal import show
 from ..runtime.pools import check_workers, pool_for
 from ..runtime.simulation import checked, compared_alike, prepared_folder, simulate

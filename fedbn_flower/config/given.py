@@ -16,7 +16,7 @@ from ..core.ground.settings import declared
 from ..extensions.devices import absolute_devices
 from ..names import name_now
 from .keys import ALIASES, RUN_KEYS
-from .keys.availability import absolute_availability
+from .keys.general import absolute_availability
 from .named_algorithms import NOT_GIVEN, flags, names_code
 
 PATHS = frozenset({"availability", "cache-dir", "devices", "init", "resume", "run-dir"})

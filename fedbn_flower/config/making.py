@@ -22,9 +22,8 @@ from .conflicts import check_conflicts
 from .data_request import USUAL_CLIENTS, usual_clients, with_splits
 from .given import ABSOLUTE, given_by_key
 from .keys import RUN_KEYS, flag_of
-from .named_algorithms import NOT_GIVEN, named, resolve, settings_of
+from .named_algorithms import NOT_GIVEN, check_used, named, resolve, settings_of
 from .run_config import RunConfig
-from .unknown_keys import check_used
 
 LOGGER = logging.getLogger("flwr.fedbn")
 WITHOUT_MEANING = (

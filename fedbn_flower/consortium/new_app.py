@@ -7,7 +7,7 @@ from pathlib import Path
 import tomli_w
 
 from ..cli.argument_parser import Parser
-from ..config.unknown_keys import keys_for_flower
+from ..config.named_algorithms import keys_for_flower
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..core.version import __version__

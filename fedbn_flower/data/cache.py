@@ -19,9 +19,8 @@ from ..core.files import path_of, sha256_of
 from ..core.process_cache import process_cache
 from .dataset import Dataset, Decoded, Request, Split
 from .images.shift_spec import PLAIN
-from .kinds import KINDS
 from .notes import WITHOUT_TEST, Note
-from .sources import ARRAYS, Source, open_source
+from .sources import ARRAYS, KINDS, Source, open_source
 
 FORMAT = 12  # version of the cached files; part of the cache key
 SPLITS = ("train", "test")

@@ -210,7 +210,7 @@ class Decoded:
     Parameters
     ----------
     kind : str
-        The name in `kinds.KINDS`.
+        The name in `sources.KINDS`.
     train, test : Split
         The examples.
     facts : Mapping

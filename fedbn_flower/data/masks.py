@@ -12,8 +12,7 @@ from ..core.errors import UserError
 from ..core.text import quoted
 from .dataset import Decoded, Split
 from .float32 import as_bytes, columns_of
-from .images.channels import channels_first
-from .images.kind import images_decoded
+from .images.kind import channels_first, images_decoded
 from .labels import Classes
 from .notes import Note
 

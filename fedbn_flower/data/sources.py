@@ -1,4 +1,4 @@
-"""Open the source of a dataset by its name."""
+"""Open the source of a dataset by its name; the kinds of data."""
 
 import re
 from collections.abc import Callable
@@ -8,9 +8,12 @@ from .. import annexes
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors, refuse
 from ..core.files import path_of
 from ..core.session_objects import is_session_name
-from .dataset import COLUMNS, Decoded, Request
+from .dataset import COLUMNS, Decoded, Kind, Request
+from .images.kind import Images
+from .numeric import Numeric, Table
 from .readers.digits import DIGITS, SCANNERS, decode_digits, decode_scanners
-from .readers.made import QUADRATIC, SYNTHETIC, decode_quadratic, decode_synthetic
+from .readers.made import QUADRATIC, SYNTHETIC, Quadratic, decode_quadratic, decode_synthetic
+from .text import Text
 
 ARRAYS = "arrays:"
 """The prefix of the name of arrays passed by the caller; the rest holds their hash."""
@@ -26,6 +29,14 @@ OF_IMAGES = COLUMNS[:-1]
 """Those of columns that do not say whose an example is."""
 FUNCTION = re.compile(r".*\.py:\w+", re.DOTALL)
 """The name of a function in a file."""
+KINDS: dict[str, type[Kind]] = {
+    "images": Images,
+    "table": Table,
+    "text": Text,
+    "numeric": Numeric,
+    "quadratic": Quadratic,
+}
+"""The kinds of data by name, a line each."""
 
 
 def is_function(dataset: str) -> bool:

@@ -24,7 +24,7 @@ from ..core.text import number_of
 from ..extensions import KEY_GROUPS
 from ..job.inputs import inputs_of
 from ..names import CLIENT
-from ..results.run_to_do import RunToDo
+from ..results.resume import RunToDo
 from ..runtime.grid import partition_of
 from ..runtime.inline import InlineGrid
 from ..server.federation import Federation

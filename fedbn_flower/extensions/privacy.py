@@ -1,4 +1,4 @@
-"""``dp``: the keys of differential privacy and their conflicts. The mathematics is in ``privacy/``."""
+"""``dp``: its keys and conflicts, and what of an update may leave. The mathematics is in ``privacy/``."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -7,19 +7,20 @@ from typing import Annotated, Any, Literal, Protocol
 
 from flwr.app import Message, MessageType
 
+from fedbn_flower.clients import FedAvgClient, NamedArrays, Update, by_name
 from fedbn_flower.strategies.guarantees import post_processes_mean
 
 from .. import annexes
 from ..core.errors import Conflict, Unused
 from ..core.ground.columns import PRIVACY
 from ..core.ground.settings import KeyGroup, flag_of, setting
+from ..core.ground.wire import LOCAL_NORM, LOCAL_STEPS
 from ..names import STRATEGY
 from ..privacy.accounts import LEAST_EPSILON, MOST_EPSILON
 from ..privacy.client_privacy import ClientPrivacy
 from ..privacy.local_privacy import released
 from ..privacy.private_run import ADAPTIVE, NO_SEED, PrivateRun, against_server, num_answers, num_groups
 from ..privacy.run_privacy import RunPrivacy
-from ..privacy.what_leaves import only_trained, without_metrics
 from ..records.events import RoundResult, RunInfo
 from .at_site import AtClient, Outgoing
 from .base import Carry, Extension, Moment, Stop
@@ -49,6 +50,10 @@ POST_PROCESSING = "a rule that declares post_processes_mean = True"
 NONE = "none"
 LEAST_DELTA = 1e-15
 """The smallest delta that can be accounted for with floats."""
+PUBLIC = frozenset({LOCAL_STEPS, LOCAL_NORM})
+"""What of the training metrics is public with ``dp`` example: it follows from what is counted."""
+COUNTS_AS_ONE = 1
+"""The number of examples that a client reports with ``dp`` local, where its own is private."""
 
 
 class PrivacyKeys(KeyGroup):
@@ -434,3 +439,27 @@ def _unfit_simulation(config: Mapping[str, Any]) -> Unfit:
     if cohort and groups and (population or clients) != cohort * groups:
         wanted = f"{cohort * groups}, dp-simulate-cohort times the groups that take turns,"
         yield "dp-simulate-population", wanted
+
+
+def without_metrics(config: PrivateRun, update: Update) -> Update:
+    """Return an update as it may leave: without metrics, but for those that are public.
+
+    With ``dp`` example the numbers of examples, or of units, and of steps are public; otherwise nothing is.
+    """
+    if not config.against_server:
+        return update
+    if config.dp != "example":
+        return Update(update.arrays, COUNTS_AS_ONE, {}, update.records)
+    public = {name: value for name, value in update.metrics.items() if name in PUBLIC}
+    return Update(update.arrays, update.num_examples, public, update.records)
+
+
+def only_trained(client: FedAvgClient, received: NamedArrays, update: Update) -> Update:
+    """Return an update in which what is not trained is as it was received.
+
+    With ``dp`` example only gradients have noise, and a model might write other things into its buffers.
+    """
+    trained = {alias for name in client.trained_names for alias in client.aliases.get(name, (name,))}
+    entries, before = by_name(update.arrays, client.shared_names), received.by_name()
+    sent = {name: entries[name] if name in trained else before[name] for name in entries}
+    return Update(NamedArrays(sent), update.num_examples, update.metrics, update.records)

@@ -23,8 +23,7 @@ from .decoding import ImageDecoder, ImageFile
 from .held_out import find_test_split, of_split_columns
 from .labels import as_class_numbers, number_names
 from .mask_files import MaskDecoder
-from .paths import of_paths
-from .pictures import by_split, decoded_rows
+from .pictures import by_split, decoded_rows, of_paths
 from .tables.header import CELL
 from .tables.labels import Targets, encode_targets, find_labels, refuse_alike
 from .tables.large import check_parquet

@@ -17,8 +17,7 @@ from ..data.notes import Note
 from ..data.splits import units_of
 from .decoding import ImageDecoder, is_image, is_image_name, name_of_image
 from .held_out import of_split_columns, split_folders
-from .paths import of_paths
-from .pictures import files_of, whose
+from .pictures import files_of, of_paths, whose
 from .tables.header import is_unnamed
 from .tables.labelled import labelled_rows
 from .tables.labels import LABEL_NAMES

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import UserError
 from ..data.dataset import Decoded, Request
-from ..data.images.channels import channels_first
-from ..data.images.kind import Part
+from ..data.images.kind import Part, channels_first
 from ..data.labels import Classes, gaps
 from ..data.masks import as_masks, decoded, numbered, with_channels
 from ..data.notes import Note

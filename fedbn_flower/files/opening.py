@@ -1,10 +1,11 @@
-"""Open a file, a folder, or a data set of the hub by its name."""
+"""Open a file, a folder, or a data set of the hub by its name; the usual model and partition of files."""
 
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from ..config.run_config import MASKS, TABLES
 from ..core.errors import UserError, not_allowed, refuse
 from ..core.files import path_of
 from ..core.free_memory import regular
@@ -13,14 +14,23 @@ from ..data import sources
 from ..data.dataset import COLUMNS, Decoded, Request
 from ..data.sources import EMBEDDED, OF_FILES, OF_IMAGES, Source
 from ..data.text import TEXT, TOKENS
-from .class_folders import decode_class_folders, has_class_folders
+from .class_folders import decode_class_folders, has_class_folders, has_class_sites
 from .decoding import is_image
 from .hub import decode_splits, is_saved, load_parquet, load_saved, load_splits, version_of
 from .labelled_images import decode_labelled_images, of_tables_beside, tables_of_images
-from .mask_folders import decode_mask_folders, has_mask_folders
-from .numpy_files import decode_numpy_files
-from .tables import SUFFIXES as TABLES
-from .tables import decode_tables, has_pictures, is_text_table, table_files, unread_tables
+from .mask_folders import decode_mask_folders, has_mask_folders, has_mask_sites
+from .numpy_files import decode_numpy_files, has_mask_arrays
+from .pictures import FOLDER
+from .tables import (
+    FILE,
+    SUFFIXES,
+    decode_tables,
+    has_pictures,
+    is_text_table,
+    name_sites,
+    table_files,
+    unread_tables,
+)
 from .text import decode_text, decode_tokens, paths_of_tokens
 from .unread_files import ADVICE, refuse_unlabelled, suffix
 from .walk import Walk, stamps, walk
@@ -28,6 +38,10 @@ from .walk import Walk, stamps, walk
 HUB_NAME = re.compile(r"(?!.*\.(?!v\d)[A-Za-z]\w{1,6}$)[\w-][\w.-]*(/[\w-][\w.-]*)?", re.ASCII)
 """A hub name: it has no leading dot, and no ending that looks like a file's suffix."""
 EXPECTED = "'scanners', 'digits', a table, a folder with data, or a hub name"
+IMAGES = {"model": "mlp-bn", "partition": "silos"}
+TABLES_OF_SITES = {"model": "mlp-bn", "partition": f"natural:{FILE}"}
+SITES = {"model": "unet", "partition": f"natural:{FOLDER}"}
+SITES_OF_CLASSES = {"model": "mlp-bn", "partition": f"natural:{FOLDER}"}
 
 
 def open_named(request: Request) -> Source:
@@ -127,7 +141,7 @@ def _unread_file(name: str, path: Path) -> UserError:
     if is_image(path):
         return not_allowed("dataset", name, "the folder of the pictures, not one of them")
     ending = f"a {path.suffix} file" if path.suffix else "a file without an ending"
-    tables = f"{', '.join(TABLES)}, or 'scanners', 'digits', a folder with data, or a hub name"
+    tables = f"{', '.join(SUFFIXES)}, or 'scanners', 'digits', a folder with data, or a hub name"
     return UserError(f"dataset: {name!r} is {ending}, which is not read; expected {tables}")
 
 
@@ -150,3 +164,22 @@ def _stamp(path: Path) -> str:
 
 PREFIXES: dict[str, Callable[[Request], Source]] = {TEXT: _text, TOKENS: _tokens}
 """The function that opens a text, by the prefix of its name."""
+
+
+def usual_of_files(dataset: str, numbers: bool) -> dict[str, str]:
+    """Return ``model`` and ``partition`` for files of this name; ``numbers``: whether it is a regression."""
+    if dataset.lower().endswith(SUFFIXES) and not has_pictures(path_of(dataset)):
+        return TABLES
+    chosen = _of_folder(path_of(dataset))
+    return {**chosen, "partition": "iid"} if numbers and chosen is IMAGES else chosen
+
+
+def _of_folder(folder: Path) -> dict[str, str]:
+    if files := table_files(folder):
+        return TABLES_OF_SITES if name_sites(files) else TABLES
+    if has_mask_arrays(folder):
+        return MASKS
+    sites = has_mask_sites(folder)
+    if sites is not None:
+        return SITES if sites else MASKS
+    return SITES_OF_CLASSES if has_class_sites(folder) else IMAGES

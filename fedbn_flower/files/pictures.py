@@ -6,6 +6,7 @@ The frame has the columns ``split``, ``train`` or ``test``; ``origin``, see `ori
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,18 +15,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.errors import not_allowed
+from ..core.errors import UserError, not_allowed
 from ..core.free_memory import check_fits
+from ..core.text import number_of
 from ..data.dataset import Decoded, Request, Split
 from ..data.images.kind import Part, images_decoded
 from ..data.labels import Classes
 from ..data.notes import Note
 from ..data.scans import patients_of
 from ..data.splits import units_of
-from ..data.splits.groups import PATIENT
+from ..data.splits.groups import PATIENT, pattern_of
+from ..data.splits.origins import Origins
 from .decoding import ImageFile
 from .held_out import held_out_images
-from .paths import groups_of_paths, of_paths
 from .picture_names import of_patients
 
 if TYPE_CHECKING:
@@ -131,3 +133,27 @@ def decoded_rows(
         for some, (x, y) in zip((train, test), parts, strict=True)
     )
     return make(first, second, classes, [*notes, *held_out, *more_notes])
+
+
+def groups_of_paths(key: str, text: str, paths: Sequence[Path], root: Path) -> NDArray[np.str_] | None:
+    """Return what a key's pattern finds in the path of each picture within its folder; None without one.
+
+    Raises
+    ------
+    UserError
+        When a path does not have the pattern, or its group is empty.
+    """
+    pattern = pattern_of(key, text)
+    if not pattern:
+        return None
+    names = [path.relative_to(root).as_posix() for path in paths]
+    found = [(match.group(1) or "") if (match := pattern.search(name)) else "" for name in names]
+    if odd := [name for name, group in zip(names, found, strict=True) if not group]:
+        lacks = f"{odd[0]!r} ({len(odd)} of {number_of(len(names), 'picture')})"
+        raise UserError(f"{key}: {pattern.pattern!r} finds no group in {lacks}")
+    return np.array(found, np.str_)
+
+
+def of_paths(paths: Iterable[Path], root: Path) -> Origins:
+    """Return the paths of files below a folder, with slashes."""
+    return np.array([os.fsencode(path.relative_to(root).as_posix()) for path in paths], np.bytes_)

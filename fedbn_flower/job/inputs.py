@@ -31,10 +31,10 @@ from ..data.events import events_of
 from ..data.images.moments import Scale
 from ..data.images.patches import patch_sizes
 from ..data.images.sampling import Sampling
-from ..data.kinds import KINDS
 from ..data.notes import Note, TestedOn
 from ..data.partition.partition import Splits
 from ..data.scales import SiteMoments, median_scale, public_scale, received
+from ..data.sources import KINDS
 from ..data.splits.groups import grouped_by
 from ..data.splits.subgroups import attributes_of
 from ..models import InputSpec

@@ -9,8 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.keys.availability import AVAILABILITY, cycle_of
-from ..config.keys.availability import HEADER as AVAILABILITY_HEADER
+from ..config.keys.general import AVAILABILITY, AVAILABILITY_HEADER, cycle_of
 from ..core.errors import UserError, not_allowed
 from ..core.files import path_of
 from ..extensions.devices import DEVICES, HEADER, sigma_of

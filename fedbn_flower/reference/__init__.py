@@ -8,7 +8,7 @@ from inspect import cleandoc
 
 from ..cli.listing import KINDS, rows
 from ..config.help import Flag, as_text, common_flags, first_line, flags_of, inherited_flags
-from ..config.unknown_keys import keys_for_flower
+from ..config.named_algorithms import keys_for_flower
 from ..core.ground.columns import HeldOut
 from ..core.methods import paper_of
 from ..names import APP

@@ -1,7 +1,9 @@
-"""Resume a run that was stopped."""
+"""Resume a run that was stopped, and how much of one its folder has."""
 
 import logging
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,13 @@ from ..config.named_algorithms import flags, named, names_code, with_full_paths
 from ..config.run_config import RunConfig
 from ..config.schedules import Schedule
 from ..core.errors import UserError, not_allowed
+from ..core.free_memory import regular
 from ..core.session_objects import is_session_name
 from ..core.text import command, joined, number_of
 from ..privacy.private_run import against_server
 from ..records.checkpoint import Checkpoint, RunTotals
-from ..records.stored import CONFIG, EXPERIMENT
+from ..records.stored import CONFIG, EXPERIMENT, damage_as_user_errors
+from ..records.summary import Summary
 from ..server.federation import Federation
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from .manifest import NOT_KEYS, build_manifest, code_digests, read_configuration, read_manifest
@@ -31,6 +35,9 @@ MAY_CHANGE = frozenset(
     }
 )  # fmt: skip
 """Keys that may change when a run is resumed."""
+
+DONE = ".done"
+"""The file that marks a completed run of a sweep; a failed run may have reached its last round too."""
 
 
 def as_before(stored: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,3 +218,46 @@ def resume_hint(folder: Path) -> str:
         return ""
     again = command(["--resume", str(folder)])
     return f"interrupted; what was done so far is in {folder}; to go on with it: {again}"
+
+
+@dataclass(frozen=True)
+class RunToDo:
+    """A run and its folder, in which it may have begun.
+
+    Parameters
+    ----------
+    name : str
+        The name of its folder.
+    config : RunConfig
+        Its configuration; ``run-dir`` is its folder.
+    """
+
+    name: str
+    config: RunConfig
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.config.run_dir)
+
+    @cached_property
+    def started(self) -> bool:
+        """Whether its folder has a run that can be resumed."""
+        return (self.folder / CONFIG).exists()
+
+    @property
+    def rounds_done(self) -> int:
+        """The number of rounds in ``metrics.csv``."""
+        metrics = self.folder / "metrics.csv"
+        if not metrics.exists():
+            return 0
+        with damage_as_user_errors("resume", self.folder):
+            return max(0, regular(metrics).read_bytes().count(b"\n") - 1)
+
+    @property
+    def summary(self) -> Summary | None:
+        """The summary of a completed run with all its rounds, else None."""
+        if not (self.folder / DONE).exists():
+            return None
+        summary = Summary.read(self.folder, "resume")
+        done = summary and (summary.rounds >= self.config.rounds or summary.stopped)
+        return summary if done else None

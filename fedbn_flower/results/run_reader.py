@@ -1,27 +1,31 @@
-"""Read a run's folder: of any version, and also of a run that was stopped."""
+"""Read a run's folder: of any version, and also of a run that was stopped; with one without privacy."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .. import annexes
-from ..config.keys import Data, flag_of
+from ..config.help import as_text
+from ..config.keys import Data
+from ..core.errors import not_allowed
 from ..core.files import PARQUET
 from ..core.free_memory import regular
 from ..core.ground.columns import GLOBAL, POOLED, SECONDS, SIMULATED_SECONDS
+from ..core.ground.settings import flag_of
 from ..core.text import number_of
 from ..data.notes import Note
 from ..data.sources import MADE
+from ..extensions.privacy import NONE, PrivacyKeys
 from ..names import short
 from ..records.cases import binary_cases
 from ..records.checkpoint import goes_by_real_clock
 from ..records.stored import APP, RUN, checked_kind, damage_as_user_errors, rows_of, seen
 from ..records.summary import Summary
-from .manifest import LEARNT, read_manifest
+from .manifest import LEARNT, NOT_KEYS, read_manifest
 from .summary import class_columns, columns_by_class
 
 if TYPE_CHECKING:
@@ -63,6 +67,10 @@ class Told(NamedTuple):
     """The names of those of which there are curves."""
     curves: Mapping[str, str]
     """In the place of `CURVES`."""
+
+
+IGNORED = {*NOT_KEYS, "run-dir", "resume", "cache-dir", "verbose", "seed"}
+"""Entries of a manifest that are not compared: runs that differ only in these do the same work."""
 
 
 @dataclass(frozen=True)
@@ -254,3 +262,39 @@ def large_table(folder: Path) -> "DataFrame | None":
     import pandas as pd
 
     return pd.read_parquet(regular(path))
+
+
+def compared(run: Run) -> dict[str, str]:
+    """Return what is compared of a run, as text."""
+    values = {key: _text(value) for key, value in run.config.items() if key not in IGNORED}
+    values |= {f"version of {k}": str(v) for k, v in (run.config.get("versions") or {}).items()}
+    return values | {"data (digest)": str(run.config.get("data", ""))[:12]}
+
+
+def _text(value: object) -> str:
+    """Return a value as text, the same for 1 and 1.0."""
+    return as_text(value).removesuffix(".0") if isinstance(value, float) else as_text(value)
+
+
+def with_reference(run: Run, folder: Path) -> Run:
+    """Return a private run with the one in a folder, which is the same but for its privacy.
+
+    Raises
+    ------
+    UserError
+        When the run is not private, or the other one differs in more.
+    """
+    if not run.summary.privacy:
+        raise not_allowed("reference", str(folder), f"none: {str(run.folder)!r} is no complete run with dp")
+    reference = Run.read(folder, "reference")
+    here, there = ({**compared(one), "seed": _text(one.config.get("seed"))} for one in (run, reference))
+    private = {"weighting", *map(flag_of, PrivacyKeys.model_fields)}
+    for key in here.keys() | there.keys():
+        first, other = here.get(key, ""), there.get(key, "")
+        if first != other and key not in private and not key.startswith("version of "):
+            raise not_allowed(
+                "reference", str(folder), f"the same run without dp: its {key} is {other}, not {first}"
+            )
+    if there.get("dp", NONE) != NONE or not reference.summary.rounds:
+        raise not_allowed("reference", str(folder), "a complete run without dp")
+    return replace(run, without_noise=reference)

@@ -1,9 +1,9 @@
 """The base of the project's Grids: virtual nodes, message ids, groups of messages answered together."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count, groupby
-from typing import Any
+from typing import Any, Protocol
 
 from flwr.app import ArrayRecord, Context, Message, MessageType, RecordDict, UserConfig
 from flwr.serverapp import Grid
@@ -16,7 +16,6 @@ from ..core import private
 from ..core.private import SUPERLINK_NODE_ID, Run
 from ..site.adapter import FedbnClients
 from ..site.cases import SimulatedContext
-from .client_side import ClientSide
 
 CALLS = 4  # as many a process, at least, where clients can be given out one by one
 RUN_ID = 1
@@ -39,6 +38,23 @@ def node_context(
 def partition_of(message: Message) -> int:
     """The partition that the message goes to."""
     return message.metadata.dst_node_id - FIRST_NODE_ID
+
+
+class ClientSide(Protocol):
+    """Answers messages in whatever process a grid has for it; Ray's workers get a pickled copy."""
+
+    prints: bool
+    """Whether what is printed while it answers is for the user. Workers then send it with the replies."""
+
+    def remembers(self, message: Message) -> bool:
+        """Return whether a message is answered with the memory of its client."""
+
+    def answer(self, messages: Sequence[Message], contexts: Sequence[Context], summed: bool) -> list[Message]:
+        """Return the replies to messages of one content; a client that fails is answered for by an error.
+
+        What a client keeps is in the ``state`` of its context afterwards. With ``summed`` the replies carry
+        one sum of the clients' models.
+        """
 
 
 class LocalGrid(Grid):

@@ -1,9 +1,10 @@
-"""The workers that a configuration asks for, how many this machine bears, and the grid on them."""
+"""The workers that a configuration asks for, how many this machine bears, their memory, and the grid."""
 
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,6 +43,8 @@ LOGGER = logging.getLogger("flwr.fedbn")
 
 WORKER = 350 * 2**20
 """Bytes that an idle worker has for itself: Python, torch, Flower and Ray."""
+# Gradients come and go with every step: glibc is to keep their memory, not to fetch it anew each time.
+MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**25), "MALLOC_TRIM_THRESHOLD_": str(2**28)}
 
 
 def check_workers(config: WantedWorkers) -> None:
@@ -131,3 +134,23 @@ def grid_on(pool: Pool | None, inline: InlineGrid, work: Work) -> LocalGrid:
         return inline
     grid: LocalGrid = annexes.load("grids", "workers")(pool, inline, work)
     return grid
+
+
+@contextmanager
+def starting_with(variables: Mapping[str, str]) -> Iterator[None]:
+    """Let processes that are started in the block have these in their environment."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def keeping_freed_memory() -> AbstractContextManager[None]:
+    """Let processes that are started in the block keep the memory that they free."""
+    return starting_with({name: value for name, value in MEMORY.items() if name not in os.environ})

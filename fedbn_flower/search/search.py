@@ -14,9 +14,8 @@ from ..config.gone import refuse_gone
 from ..config.help import as_text
 from ..config.keys import RUN_KEYS, SECTIONS, Evaluation, Folder, Runtime, title_of
 from ..config.making import run_config
-from ..config.named_algorithms import NAMED, named, settings_of, with_full_paths
+from ..config.named_algorithms import NAMED, check_used, named, settings_of, with_full_paths
 from ..config.run_config import RunConfig
-from ..config.unknown_keys import check_used
 from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import kinds_of
 from ..results.resume import as_before, is_fixed

@@ -1,15 +1,21 @@
 """Messages that ask for more than one training: train and evaluate in one, and choose among models."""
 
+from __future__ import annotations
+
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from numpy.typing import NDArray
 
 from fedbn_flower.clients import FedAvgClient
-from fedbn_flower.clients.choosing import chosen
+from fedbn_flower.clients.modules.surroundings import usual_surroundings
+from fedbn_flower.clients.problems.evaluation import evaluate_splits
 
 from ..config.run_config import RunConfig
 from ..core.errors import described
+from ..core.ground.columns import TRAIN
 from ..core.ground.wire import ARRAYS, CANDIDATE, CHOSEN, CONFIG, EVALUATED, EVALUATION, FAILED, MODEL, REASON
 from ..core.private import with_content
 from ..names import STRATEGY
@@ -77,3 +83,36 @@ def answer_of_choice(reply: Message, name: str) -> Message:
     if name:
         reply.content[CHOSEN] = ConfigRecord({MODEL: name})
     return reply
+
+
+@usual_surroundings()
+def chosen(client: FedAvgClient, models: Mapping[str, Mapping[str, NDArray]]) -> str:
+    """Return the name of the model that fits a client best, the first one on a tie.
+
+    Parameters
+    ----------
+    client : FedAvgClient
+        The client, whose local entries complete each of the models.
+    models : Mapping[str, Mapping[str, NDArray]]
+        The shared entries of each model, by name.
+
+    Raises
+    ------
+    FloatingPointError
+        When no model has a finite loss.
+    """
+    losses = {name: _loss(client, entries) for name, entries in models.items()}
+    best = min(losses, key=lambda name: losses[name])
+    if not math.isfinite(losses[best]):
+        raise FloatingPointError("no model has a finite loss on the training examples")
+    return best
+
+
+def _loss(client: FedAvgClient, entries: Mapping[str, NDArray]) -> float:
+    """Return a model's mean loss on the client's training examples; infinity if it is not finite."""
+    task = client.task
+    client.load(task.model.state_dict(), entries)  # type: ignore[arg-type]
+    try:
+        return float(evaluate_splits(task.model, task.evaluation, TRAIN, task.problem)["loss"])
+    except FloatingPointError:
+        return math.inf

@@ -25,13 +25,13 @@ from ..core.ground.wire import DP_NOISE, EVAL_SPLITS, RUN, SERVER_ROUND
 from ..core.partition_id import name_of_data, partition_id_of
 from ..core.private import ErrorCode
 from ..core.text import number_of
+from ..extensions.privacy import COUNTS_AS_ONE
 from ..privacy.accounts import Release, epsilon, noise_for
 from ..privacy.example_privacy import ExampleTerms, plan_of, release_of_round
 from ..privacy.floors import Floors, Refused
 from ..privacy.local_privacy import noise_of
 from ..privacy.private_run import AT_CLIENTS, NO_SEED, PrivateRun, against_server
 from ..privacy.site_metrics import metrics_noise, noisy_metrics
-from ..privacy.what_leaves import COUNTS_AS_ONE
 from .ledger import Entry, SiteLedger, epsilon_of, of_same_run, path_of_ledger
 
 LOGGER = logging.getLogger("flwr.fedbn")

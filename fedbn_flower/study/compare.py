@@ -26,7 +26,6 @@ from ..results.held_out import CASES, compared_cases_table, counts_worth_a_table
 from ..results.plotting.plots import save_figure
 from ..results.rare_event import main_first
 from ..results.report.html import page, paragraph, section, without_folders
-from ..results.report.reference import compared
 from ..results.report.runs_by_seed import (
     FOLDER,
     SEED,
@@ -45,7 +44,7 @@ from ..results.report.sections.results import counts_by_site, means, with_note
 from ..results.report.sweep_page import LINES, curves, curves_figure, metric_by_round
 from ..results.report.tables import Table
 from ..results.run_directory import default_run_folder, prepare_run_folder
-from ..results.run_reader import EVERY_RUN, Run
+from ..results.run_reader import EVERY_RUN, Run, compared
 from ..results.summary import GLOBAL, LEFT_OUT, NON_METRICS, POOLED, metrics_by_group
 from .comparisons.best_cells import Verdict, difference_of
 from .comparisons.gain import Gain, gain_section, gain_table, gains_of

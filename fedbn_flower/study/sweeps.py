@@ -17,10 +17,9 @@ from ..results.plotting.comparison_plots import by_site_plot
 from ..results.plotting.plots import save_figure
 from ..results.rare_event import why_by_accuracy
 from ..results.report.html import gallery, section
-from ..results.report.runs_by_seed import SEED, Group, Marks, Sweep, common_metric
+from ..results.report.runs_by_seed import SEED, Group, Marks, Sweep, Verdicts, common_metric
 from ..results.report.sections.results import with_note
 from ..results.report.tables import Table
-from ..results.report.verdicts import Verdicts
 from ..results.run_reader import Run
 from .comparisons.best_cells import (
     DIFFERENCE,

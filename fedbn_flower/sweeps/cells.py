@@ -19,9 +19,8 @@ from ..records.summary import Summary
 from ..results.checkpoints.checkpoint_folder import BEST, LAST
 from ..results.manifest import read_configuration
 from ..results.progress import cell_name
-from ..results.resume import as_before, check_unchanged, checkpoints_of, why_stopped
+from ..results.resume import DONE, RunToDo, as_before, check_unchanged, checkpoints_of, why_stopped
 from ..results.run_directory import run_folder_locked
-from ..results.run_to_do import DONE, RunToDo
 from ..runtime.simulation import simulate
 from ..server.federation import Federation
 

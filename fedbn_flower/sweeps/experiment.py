@@ -17,13 +17,13 @@ from ..config.named_algorithms import (
     NOT_GIVEN,
     REGISTRIES,
     Named,
+    check_used,
     named,
     settings_of,
     with_full_paths,
 )
 from ..config.run_config import RunConfig
 from ..config.trust import names_of
-from ..config.unknown_keys import check_used
 from ..core.errors import UserError, not_allowed
 from ..core.ground.columns import HeldOut
 from ..names import name_now, short

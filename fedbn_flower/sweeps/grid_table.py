@@ -19,9 +19,8 @@ from ..results.held_out import CASES, compared_cases_table
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
 from ..results.rare_event import Candidate, led_together
-from ..results.report.runs_by_seed import MARK, Group, Marks
+from ..results.report.runs_by_seed import MARK, Group, Marks, verdicts
 from ..results.report.tables import Table
-from ..results.report.verdicts import verdicts
 from ..results.run_reader import Run
 from ..results.summary import (
     JAIN_OF_CLIENTS,

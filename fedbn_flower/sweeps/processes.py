@@ -20,7 +20,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..core.logs import show_log
-from ..runtime.process_memory import keeping_freed_memory
+from ..runtime.pools import keeping_freed_memory
 from ..runtime.signals import stop_once, stopping_later
 from .cells import Cell, Outcome, run_cell
 

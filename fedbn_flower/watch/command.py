@@ -11,10 +11,9 @@ from rich.console import Console
 from ..cli.argument_parser import Parser
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.text import number_of
-from .index import DOWN, Index
+from .index import DOWN, Index, standing_of
 from .query import FORM, Query
 from .run_table import table_of
-from .standing import standing_of
 
 LOOPBACK = "127.0.0.1"
 HERE = Path("runs")

@@ -1,18 +1,22 @@
-"""The runs below a folder, read again as their files change: the folders are the truth, nothing is kept."""
+"""The runs below a folder, read again as their files change: the folders are the truth, nothing is kept.
+
+And how the sites of a consortium stand, as its annex says: asked now and then, not at each look.
+"""
 
 import os
 import re
 import threading
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import isnan, nan
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
-from ..core.errors import UserError, unknown_name
+from .. import annexes
+from ..core.errors import UserError, not_allowed, unknown_name
 from ..core.files import json_text, write_atomically
 from ..core.ground.columns import POOLED, SECONDS
 from ..core.ground.wire import LOSS
@@ -27,6 +31,7 @@ from ..results.rare_event import (
     is_rare_in_training,
     leading_by_round,
 )
+from ..results.report.tables import Table
 from ..results.run_directory import LOCK
 from ..results.run_reader import EVERY_RUN, Run
 from .query import Query, number_in
@@ -48,6 +53,10 @@ LOCKS = Path("/proc/locks")
 
 Stamp = tuple[tuple[int, int, int], ...]
 GONE = (0, 0, 0)
+KIND, NAME, FILE = "federations", "consortium", "consortium.toml"
+"""What an annex brings, called with a consortium's folder; and the file that such a folder has."""
+ASKED_AGAIN = 30
+"""Seconds for which no consortium is asked again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,12 +215,12 @@ class Index:
     def refresh(self) -> None:
         """Read what is new or has changed, and forget what has gone."""
         with self._lock:
-            if time.monotonic() - self._looked < AGAIN:
+            if monotonic() - self._looked < AGAIN:
                 return
             locked = _locked_files()
             if (found := {path: _stamp(path, locked) for path in self._folders()}) != self._stamps:
                 self._read(found)
-            self._looked = time.monotonic()
+            self._looked = monotonic()
 
     def _read(self, found: dict[Path, Stamp]) -> None:
         entries: dict[str, Entry] = {}
@@ -328,3 +337,34 @@ def _locked_files() -> set[int]:
     """Return the numbers of the files that processes of this machine lock; none where it does not say."""
     text = LOCKS.read_text() if LOCKS.exists() else ""
     return {int(number) for number in re.findall(r":(\d+) \d+ \w+$", text, re.MULTILINE)}
+
+
+class Standing:
+    """What is said of a consortium: tables by their titles."""
+
+    def __init__(self, ask: Callable[[Path], Mapping[str, Table]], folder: Path) -> None:
+        self.folder = folder
+        self.tables = lru_cache(1)(lambda stamp: ask(folder))
+
+    @property
+    def stamp(self) -> int:
+        """With which to ask for the tables."""
+        return int(monotonic() // ASKED_AGAIN)
+
+
+def standing_of(asked: Path | None, watched: Path) -> Standing | None:
+    """Return what is said of the consortium of a folder: the one asked for, else the one that is watched.
+
+    None if the watched one is no consortium's, or the annex is not there.
+
+    Raises
+    ------
+    UserError
+        When that is so of the folder that is asked for.
+    """
+    if (folder := asked or watched).joinpath(FILE).is_file():
+        ask = annexes.load(KIND, NAME) if asked else annexes.brought(KIND).get(NAME)
+        return Standing(ask, folder) if ask else None
+    if asked:
+        raise not_allowed(NAME, str(asked), f"a folder with {FILE}")
+    return None

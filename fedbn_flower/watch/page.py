@@ -12,15 +12,22 @@ from ..core.errors import UserError, not_allowed, unknown_name
 from ..core.text import number_of, visible
 from ..names import short
 from ..records.metrics import shown, spelt
-from ..results.report.runs_by_seed import SEED, Group, common_metric, led_groups, legend, metrics_table
+from ..results.report.runs_by_seed import (
+    SEED,
+    Group,
+    Verdicts,
+    common_metric,
+    led_groups,
+    legend,
+    metrics_table,
+    verdicts,
+)
 from ..results.report.tables import Table
-from ..results.report.verdicts import Verdicts, verdicts
 from ..results.run_reader import Run
 from .curves import AXES, MOST_LINES, ROUND, Line, groups_of, line_of
 from .figures import swatches
-from .index import DOWN, Entry, Index, differing
+from .index import DOWN, Entry, Index, Standing, differing
 from .run_table import cell, columns_of, keys_of
-from .standing import Standing
 
 KEPT = 4
 """Tables of tests that are kept: those of a few pages, whose runs have not changed."""

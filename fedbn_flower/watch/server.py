@@ -28,7 +28,7 @@ from ..records.stored import damage_as_user_errors
 from ..results.report.style import STYLE
 from .curves import MOST_LINES, ROUND, Federation, Line, Sites, csv_of, leading_column
 from .figures import curves, data_of, heat_map, swatches
-from .index import Entry, Index
+from .index import Entry, Index, Standing
 from .page import (
     Asked,
     caption_of,
@@ -42,7 +42,6 @@ from .page import (
     standing_tables,
 )
 from .run_page import facts, heat_of, rounds, run_page, sites
-from .standing import Standing
 
 LONGEST = 10_000
 """Bytes of a note."""

@@ -5,7 +5,7 @@ from typing import ClassVar
 import pytest
 
 from clients import OBJECTIVES, FedAvgClient, Objective, setting
-from clients.settings import values
+from fedbn_flower.core.ground.settings import values
 
 from .helpers import CONFIG, make_client
 

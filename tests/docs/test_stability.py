@@ -6,7 +6,7 @@ from importlib import import_module
 
 import pytest
 
-from fedbn_flower.config.unknown_keys import keys_for_flower
+from fedbn_flower.config.named_algorithms import keys_for_flower
 from fedbn_flower.core.ground import wire
 
 from ..fedbn_flower.results.test_saved_by_0_2_0 import SAVED

@@ -24,12 +24,11 @@ pytest.importorskip("fedbn_flower.runtime.ray")
 from fedbn_flower import cli
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime.process_memory import MEMORY
+from fedbn_flower.runtime.pools import MEMORY
 from fedbn_flower.runtime.ray import grid as ray_grid
-from fedbn_flower.runtime.ray.as_before import breakpoints_as_before, sigterm_handled_as_before
 from fedbn_flower.runtime.ray.auto_grid import AutoGrid
 from fedbn_flower.runtime.ray.grid import RayGrid
-from fedbn_flower.runtime.ray.pool import RayPool
+from fedbn_flower.runtime.ray.pool import RayPool, breakpoints_as_before, sigterm_handled_as_before
 from fedbn_flower.runtime.simulation import make_grid, simulate
 from fedbn_flower.server.federation import Federation
 from strategies.aggregation.fold import GROUP

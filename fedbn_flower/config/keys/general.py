@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 from fedbn_flower.clients.modules.optimizers import FORM as OPTIMIZER
 
+from ...core.errors import not_allowed
+from ...core.files import absolute
 from ...core.ground.settings import KeyGroup, setting
 from ...core.named_call import OF_LIBRARY
 from ...core.text import GROUPS, SPLIT_BY
@@ -15,7 +17,6 @@ from ...data.partition.spec import PartitionSpec
 from ...names import FORMS
 from ..schedules import CONSTANT
 from ..schedules import FORMS as SCHEDULES
-from .availability import AVAILABILITY
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
 Client = Annotated[str, f"a name in --list, {FORMS}, or several: fedbn+fedper"]
@@ -42,6 +43,11 @@ Name = Annotated[
     setting(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"),
     "a name of at most 64 letters, digits, dots, hyphens and underscores",
 ]
+AVAILABILITY_HEADER = ("partition-id", "from", "to")
+AVAILABILITY = (
+    "always, cycle:PERIOD,ON with 1 <= ON <= PERIOD, or a CSV file with header "
+    f"{','.join(AVAILABILITY_HEADER)}"
+)
 
 
 class Run(KeyGroup):
@@ -397,3 +403,34 @@ class Folder(KeyGroup):
         description="days after which SuperNodes delete the memories of this run if it never ends; 0 for "
         "never",
     )
+
+
+def cycle_of(text: str) -> tuple[int, int] | None:
+    """PERIOD and ON of ``cycle:PERIOD,ON``; None for any other text.
+
+    Raises
+    ------
+    UserError
+        Unless both are integers with 1 <= ON <= PERIOD.
+    """
+    kind, _, argument = text.partition(":")
+    if kind != "cycle":
+        return None
+    try:
+        period, on = map(int, argument.split(","))
+    except ValueError:
+        raise not_allowed("availability", text, AVAILABILITY) from None
+    if not 1 <= on <= period < 2**63:
+        raise not_allowed("availability", text, AVAILABILITY)
+    return period, on
+
+
+def absolute_availability(text: str) -> str:
+    """The value with a file's path made absolute, for a process in another folder.
+
+    Raises
+    ------
+    UserError
+        For an invalid cycle.
+    """
+    return text if text == "always" or cycle_of(text) else absolute(text)

@@ -1,4 +1,4 @@
-"""Images as a kind of data: each is classified or segmented, or numbers are predicted from it."""
+"""Images as a kind of data, classified, segmented or to predict numbers from; where their channels are."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from fedbn_flower.clients import Columns, Prepare
 from fedbn_flower.clients.examples import Augment
 from fedbn_flower.clients.modules.lazy_torch import torch
 
+from ...core.errors import UserError
 from ...core.input_spec import InputSpec
 from ..dataset import KEYS_OF_TEXTS, Decoded, Kind, Rows, Split
 from ..labels import Classes
@@ -24,6 +26,10 @@ NOTHING_DECLARED = Classes()
 Part = tuple[NDArray, ...]
 """Images, uint8 or uint16 (N, channels, ...), and targets: class numbers, int64 (N,), float32 (N, values), or
 masks (N, ...)."""
+
+MOST_CHANNELS = 4
+"""Channels of an array of images that has no masks to tell channels from pixels."""
+USUAL_CHANNELS = (1, 3)
 
 
 class Images(Kind):
@@ -112,3 +118,50 @@ def images_decoded(
         "numbered-here": classes.numbered_here,
     }
     return Decoded("images", train, test, facts, tuple(classes.names), tuple(notes))
+
+
+def channels_first(images: NDArray, where: str, pixels: tuple[int, ...] = ()) -> tuple[NDArray, list[Note]]:
+    """Return images as (N, channels, ...), and a note if another axis was the channels'.
+
+    Parameters
+    ----------
+    images : NDArray
+        (N, height, width), (N, channels, height, width) or (N, height, width, channels), any dtype; or
+        volumes, which have a depth before the height, if ``pixels`` says so.
+    where : str
+        What they are, at the beginning of a message.
+    pixels : tuple[int, ...]
+        The sizes of an image without its channels, where masks tell them. Without them the channels are the
+        first axis or the last of an image, whichever has 1 to `MOST_CHANNELS`; if both have, then the one of
+        1 or 3, or else the first.
+
+    Raises
+    ------
+    UserError
+        When no axis can be the channels'.
+    """
+    sizes = images.shape[1:]
+    if sizes == pixels or (not pixels and len(sizes) == 2):
+        return images[:, None], []
+    found = f"{where}, {images.dtype} {images.shape}"
+    if pixels:
+        first, last = sizes[1:] == pixels, sizes[:-1] == pixels
+    else:
+        first, last = (len(sizes) == 3 and 1 <= sizes[axis] <= MOST_CHANNELS for axis in (0, -1))
+        if first and last:
+            first = sizes[0] in USUAL_CHANNELS or sizes[-1] not in USUAL_CHANNELS
+            last = sizes[-1] in USUAL_CHANNELS or sizes[0] not in USUAL_CHANNELS
+    if first:
+        taken = f"the second axis of {found}, is taken for the channels, not the last"
+        return images, [Note("inputs", taken)] if last and not pixels else []
+    if not last:
+        expected = f"1 to {MOST_CHANNELS} channels before or after the pixels, or none"
+        raise UserError(f"{found}, has no axis for the channels; expected {expected}")
+    return np.moveaxis(images, -1, 1), [
+        Note("inputs", f"the last axis of {found}, is taken for the channels")
+    ]
+
+
+def to_three_channels(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Repeat the channel of grey images three times; (N, channels, height, width)."""
+    return images if images.shape[1] == 3 else np.repeat(images, 3, axis=1)

@@ -18,8 +18,7 @@ from ...core.files import sha256_of
 from ..cache import decode_once
 from ..dataset import Decoded, Groups, Request, Split
 from ..float32 import Columns, columns_of
-from ..images.channels import channels_first
-from ..images.kind import images_decoded
+from ..images.kind import channels_first, images_decoded
 from ..labels import Classes, gaps
 from ..masks import as_masks, numbered, with_channels
 from ..notes import Note

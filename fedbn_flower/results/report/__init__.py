@@ -55,8 +55,7 @@ def _page(folder: Path, reference: Path | None, own: Sequence[str]) -> str:
     kinds = (RUN,) if reference else (RUN, APP) if own else (RUN, SWEEP, SEARCH, APP)
     kind = checked_kind(folder, "report", *kinds)
     if kind in (RUN, APP):
-        from ..run_reader import EVERY_RUN, Run
-        from .reference import with_reference
+        from ..run_reader import EVERY_RUN, Run, with_reference
         from .run_page import run_page
 
         run = Run.read(folder, "report", EVERY_RUN)

@@ -9,10 +9,9 @@ from ...records.summary import OfClient
 from ..held_out import ALL_SITES, held_out_table
 from ..rare_event import LEADING, is_led, led_by_rare_event, main_first
 from ..run_reader import Run
-from .runs_by_seed import Sweep, common_metric, metrics_table
+from .runs_by_seed import Sweep, common_metric, metrics_table, verdicts
 from .sections.intervals import Intervals
 from .tables import Table
-from .verdicts import verdicts
 
 CROSS_FITTED = ", cross-fitted"
 

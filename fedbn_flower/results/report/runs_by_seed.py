@@ -1,17 +1,22 @@
-"""Group runs that differ only in their seed, such as those of a sweep's cell."""
+"""Group runs that differ only in their seed, such as those of a sweep's cell, and what is said of them."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
+from ... import annexes
 from ...config.gone import in_new_keys
+from ...config.run_config import RunConfig
 from ...core.errors import not_allowed
 from ...core.ground.columns import GLOBAL, POOLED
 from ...records.metrics import PERCENT, heading, percent
 from ...records.stored import CONFIG, GRID, rows_of
+from ...records.summary import Summary
 from ..rare_event import Candidate, led_together
 from ..run_reader import Points, Run
 from ..summary import (
@@ -26,6 +31,9 @@ from ..summary import (
     to_target,
 )
 from .tables import Table
+
+if TYPE_CHECKING:
+    from ..plotting.svg_figure import InlineFigure
 
 SEED, STATUS, FOLDER, OK = "seed", "status", "folder", "ok"
 ALGORITHMS = ("strategy", "client", "objective", FOLDER)
@@ -134,7 +142,7 @@ class Sweep:
     """The runs that failed: cell with seed, and the error."""
 
     @classmethod
-    def read(cls, folder: Path, key: str = "folder") -> "Sweep":
+    def read(cls, folder: Path, key: str = "folder") -> Sweep:
         """Read ``grid.csv`` and the runs in it. The columns before the status are the swept keys.
 
         What a run that failed had found by then is no result, as in ``grid.md``.
@@ -262,3 +270,56 @@ def spread(values: Sequence[float], name: str) -> str:
     factor, digits = percent(name), 1 if name in PERCENT or name in ("seconds", "rounds") else 4
     deviation = f" ± {factor * stdev(values):.{digits}f}" if len(values) > 1 else ""
     return f"{factor * mean(values):.{digits}f}{deviation}"
+
+
+class Verdicts:
+    """What is said of a sweep; of a kind ``verdicts`` an annex brings another such class.
+
+    Parameters
+    ----------
+    folder : Path
+        The sweep's folder.
+    keys : Sequence[str]
+        The swept keys besides strategy, client, objective and seed.
+    """
+
+    columns: Sequence[str] = ()
+    """Further columns of ``grid.csv``."""
+
+    def __init__(self, folder: Path, keys: Sequence[str] = ()) -> None:
+        self.folder = folder
+        self.keys = keys
+
+    def add(self, config: RunConfig, folder: Path, summary: Summary) -> None:
+        """Take a run that has ended, with its folder."""
+
+    def compare(
+        self, groups: Sequence[Group], metric: str, datasets: Collection[str], at_end: bool = True
+    ) -> Marks[int]:
+        """Compare the complete runs of all rows, of such ``datasets``; what takes longer, ``at_end``."""
+        return Marks()
+
+    def values(self, number: int) -> dict[str, object]:
+        """Return what `columns` say of a row that was compared."""
+        return {}
+
+    def tables(self, at_end: bool = True) -> Mapping[str, Table]:
+        """Return what follows the table of rows that were compared, by title."""
+        return {}
+
+    def write(self) -> None:
+        """Write further files into the folder, once all runs have ended."""
+
+    def sections(self, sweep: Sweep, metric: str) -> tuple[Sequence[str], Sequence[Table]]:
+        """Return sections of a sweep's page as HTML, and their tables for a paper, of rows compared."""
+        return (), ()
+
+    @staticmethod
+    def figure(groups: Sequence[Group], metric: str, title: str) -> InlineFigure | None:
+        """Return what is drawn of runs that have no curve by round, such as those that leave out a site."""
+        return None
+
+
+def verdicts() -> type[Verdicts]:
+    """Return the class of an annex that is present, or else the one that says nothing."""
+    return next(iter(annexes.brought("verdicts").values()), Verdicts)

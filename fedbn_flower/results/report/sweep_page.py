@@ -18,12 +18,11 @@ from ..plotting.report_plots import mean_curves
 from ..run_reader import COSTS
 from ..summary import LEFT_OUT, OVER_EXAMPLES
 from .html import command, gallery, page, paragraph, section, shown_text, warning
-from .runs_by_seed import Group, Sweep, common_metric, headline, legend, metrics_table
+from .runs_by_seed import Group, Sweep, common_metric, headline, legend, metrics_table, verdicts
 from .sections.closing import for_a_paper, how_to_reproduce
 from .sections.results import counts_by_site, means
 from .tables import Table
 from .unfinished import unfinished
-from .verdicts import verdicts
 
 if TYPE_CHECKING:
     from ..plotting.svg_figure import InlineFigure

@@ -1,4 +1,4 @@
-"""Clients in this process, and on Ray's workers once these pay."""
+"""Clients in this process, and on Ray's workers, at once or once these pay."""
 
 import logging
 import time
@@ -15,6 +15,7 @@ from ...core.errors import RunFailed, UserError
 from ...site.adapter import round_of
 from ..grid import LocalGrid
 from ..inline import InlineGrid
+from ..pools import Work
 from .background import BackgroundPool
 
 if TYPE_CHECKING:
@@ -176,3 +177,35 @@ class AutoGrid(LocalGrid):
                 "from round %d on, clients run on %d Ray workers", self._work.server_round, len(pool.workers)
             )
         return self._ray
+
+
+def grid_on(pool: "RayPool | BackgroundPool", inline: InlineGrid, work: Work) -> LocalGrid:
+    """Return the grid on workers; on those that start once they pay, clients begin in this process.
+
+    Raises
+    ------
+    UserError
+        See `runtime.pools.grid_on`.
+    """
+
+    def ray_grid(workers: "RayPool") -> "RayGrid":
+        from .grid import RayGrid
+
+        grid = RayGrid(
+            workers,
+            inline.num_clients,
+            inline.run_config,
+            inline.cohort,
+            inline.sums,
+            work.remembers,
+            work.examples,
+            inline.clients,
+            work.evaluated_at_once,
+        )
+        if work.data:
+            workers.check_data(*work.data)
+        return grid
+
+    if isinstance(pool, BackgroundPool):
+        return AutoGrid(inline, pool, ray_grid, work.rounds, work.may_move)
+    return ray_grid(pool)

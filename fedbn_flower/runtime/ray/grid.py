@@ -16,8 +16,7 @@ from fedbn_flower.clients.problems.evaluation import Sums
 
 from ...core.errors import RunCutOff
 from ...core.private import ErrorCode, without_content
-from ..client_side import ClientSide
-from ..grid import CALLS, LocalGrid, in_groups, partition_of
+from ..grid import CALLS, ClientSide, LocalGrid, in_groups, partition_of
 from .clusters import is_lost
 from .pool import RayPool
 

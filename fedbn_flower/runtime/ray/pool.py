@@ -2,7 +2,10 @@
 
 import logging
 import os
-from collections.abc import Mapping
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,9 +19,8 @@ from ...core.errors import RunFailed, not_allowed
 from ...core.private import daemons_in_groups_of_their_own, ray_errors_in_the_log
 from ...core.session_objects import session_objects
 from ...site.adapter import FedbnClients
-from ..client_side import ClientSide
-from ..process_memory import MEMORY, keeping_freed_memory, starting_with
-from .as_before import breakpoints_as_before, sigterm_handled_as_before
+from ..grid import ClientSide
+from ..pools import MEMORY, keeping_freed_memory, starting_with
 from .clusters import (
     Raylet,
     all_cores,
@@ -278,3 +280,32 @@ def _wait_for(calls: list[Any]) -> list[Any]:
 
 def _last_line(error: Exception) -> str:
     return str(error).strip().splitlines()[-1]
+
+
+@contextmanager
+def sigterm_handled_as_before() -> Iterator[None]:
+    """Ray puts a handler of its own, which exits, in the place of a program's; while it starts, that is met
+    as the KeyboardInterrupt of a Ctrl-C."""
+    handler = signal.getsignal(signal.SIGTERM)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    try:
+        yield
+    except SystemExit as error:
+        raise KeyboardInterrupt from error
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+
+
+@contextmanager
+def breakpoints_as_before() -> Iterator[None]:
+    """Ray names a debugger of its own, which this process and those it starts would stop in."""
+    name = "PYTHONBREAKPOINT"
+    before = os.environ.get(name)
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+        if before is not None:
+            os.environ[name] = before

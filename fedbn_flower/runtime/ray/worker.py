@@ -16,9 +16,8 @@ from ...core.private import replace_data
 from ...core.session_objects import replace_session_objects
 from ...job.inputs import inputs_of
 from ...server.evaluation import evaluated_share, load_model
-from ..client_side import ClientSide
 from ..collected_output import Collected, collected_output
-from ..grid import identify_process, node_context, partition_of
+from ..grid import ClientSide, identify_process, node_context, partition_of
 from ..signals import forked_children_end_by_sigterm
 
 LARGE = 2**12  # bytes

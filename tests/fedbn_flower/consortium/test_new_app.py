@@ -7,7 +7,7 @@ import tomllib
 import pytest
 
 from fedbn_flower.cli import main
-from fedbn_flower.config.unknown_keys import keys_for_flower as all_keys
+from fedbn_flower.config.named_algorithms import keys_for_flower as all_keys
 from fedbn_flower.consortium.studies import run_digest, study_digest
 
 

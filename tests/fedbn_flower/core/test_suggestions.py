@@ -4,7 +4,7 @@ import pytest
 
 from fedbn_flower import UserError, simulate
 from fedbn_flower.config.keys import RUN_KEYS
-from fedbn_flower.config.unknown_keys import built_in_settings
+from fedbn_flower.config.named_algorithms import built_in_settings
 from fedbn_flower.core.text import ADVICE, SYNONYMS, hint
 
 

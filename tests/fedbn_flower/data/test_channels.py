@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.data.images.channels import channels_first
+from fedbn_flower.data.images.kind import channels_first
 from fedbn_flower.data.readers.arrays import keep_arrays
 
 

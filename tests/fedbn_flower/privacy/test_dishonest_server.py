@@ -8,8 +8,8 @@ from flwr.app import ArrayRecord
 
 from clients import FedAvgClient, NamedArrays, Update
 from fedbn_flower.config.making import run_config
+from fedbn_flower.extensions.privacy import only_trained
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.privacy.what_leaves import only_trained
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.server.federation import Federation

@@ -10,7 +10,7 @@ from PIL import Image
 from fedbn_flower import cli
 from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.making import run_config
-from fedbn_flower.config.unknown_keys import built_in_settings
+from fedbn_flower.config.named_algorithms import built_in_settings
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.checks.unused_keys import FLOWER, SEARCH, SIMULATION, UNREAD, given_keys
 from fedbn_flower.names import APP

@@ -15,7 +15,7 @@ from fedbn_flower.cli import main
 from fedbn_flower.consortium import operator
 from fedbn_flower.consortium.agreement import read, write
 from fedbn_flower.consortium.authority import fingerprint, new_key, public_text
-from fedbn_flower.watch.standing import standing_of
+from fedbn_flower.watch.index import standing_of
 
 from .browser import IN_A_BROWSER
 from .folders import append, write_run
@@ -82,7 +82,7 @@ def test_the_superlink_is_asked_every_30_seconds(folder, monkeypatch):
     monkeypatch.setattr(operator, "flower", lambda *words: asked.append(words) or NODES)
     with served(folder, standing=standing_of(None, folder)) as server:
         for now, times in ((30.0, 1), (59.9, 1), (60.0, 2)):
-            monkeypatch.setattr("fedbn_flower.watch.standing.monotonic", lambda now=now: now)
+            monkeypatch.setattr("fedbn_flower.watch.index.monotonic", lambda now=now: now)
             assert get(server, "standing")[0] == 200
             assert len(asked) == times
 

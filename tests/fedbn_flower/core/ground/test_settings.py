@@ -3,8 +3,7 @@
 import functools
 
 from clients import OBJECTIVES
-from clients.settings import set_values, values
-from fedbn_flower.core.ground.settings import declared, flag, setting
+from fedbn_flower.core.ground.settings import declared, flag, set_values, setting, values
 
 
 class Declares:
