@@ -29,7 +29,6 @@ from xdist.scheduler import LoadGroupScheduling
 from fedbn_flower.annexes import is_present
 from fedbn_flower.config.making import run_config
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.runtime import pools
 
 from .pictures import draw_none
 
@@ -193,7 +192,8 @@ def pytest_runtest_teardown(item, nextitem):
 def on_the_pool(pool, monkeypatch):
     """Who starts Ray gets the pool, and leaves it as it is; how often it was closed."""
     closed = []
-    monkeypatch.setattr(pools, "start_ray", lambda config: pool)
+    background = pytest.importorskip("fedbn_flower.runtime.ray.background")
+    monkeypatch.setattr(background, "start_ray", lambda config: pool)
     monkeypatch.setattr(pool, "close", lambda: closed.append(1))
     return closed
 
