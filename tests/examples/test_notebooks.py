@@ -42,7 +42,8 @@ def executed(tmp_path, cache_dir, monkeypatch):
         notebook.cells.insert(0, new_code_cell(LESS))
         notebook.cells.append(new_code_cell(f"import json\nprint(json.dumps({expression}))"))
         place = {"metadata": {"path": str(tmp_path)}}
-        NotebookClient(notebook, timeout=300, kernel_name="python3", resources=place).execute()
+        how = {"coalesce_streams": True, "timeout": 300, "kernel_name": "python3"}  # a line may come in parts
+        NotebookClient(notebook, resources=place, **how).execute()
         answer = json.loads(notebook.cells.pop().outputs[0].text)
         return [output for cell in notebook.cells for output in cell.get("outputs", [])], answer
 

@@ -102,7 +102,7 @@ def test_a_legend_covers_no_line():
 @pytest.mark.usefixtures("drawn_figures")
 def test_ticks_below_small_axes_do_not_collide(rounds):
     points = {client: dict.fromkeys(range(1, rounds + 1), 0.5) for client in range(3)}
-    run = SimpleNamespace(client_points=lambda: points, client_names={}, main_metric="iou")
+    run = SimpleNamespace(client_points=lambda metric: points, client_names={}, main_metric="iou")
     figure = client_curves(run)
     figure.as_png()
     for axes in figure.axes:
