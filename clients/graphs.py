@@ -25,13 +25,6 @@ ENOUGH = 6  # steps of a shape that repay its capture
 MOST = 32  # graphs of a model
 _KNOWN = frozenset({"torch", "torchvision", "timm", "fedbn_flower", __name__.partition(".")[0]})
 """Packages whose classes do not count steps."""
-_GLOBAL = frozenset(
-    {
-        "_global_backward_hooks", "_global_backward_pre_hooks", "_global_forward_hooks",
-        "_global_forward_pre_hooks",
-    }
-)  # fmt: skip
-"""Of torch.nn.modules.module: hooks on every module."""
 LOGGER = logging.getLogger("flwr.fedbn")
 
 
@@ -125,15 +118,26 @@ def may_repeat(model: nn.Module, run: Repeatable) -> bool:
         and all(type(part).__module__.partition(".")[0] in _KNOWN for part in parts)
         and all(map(_is_its_class, model.modules()))
         and not any(p._backward_hooks or p._post_accumulate_grad_hooks for p in model.parameters())
-        and not any(value for key, value in vars(torch.nn.modules.module).items() if key in _GLOBAL)
+        and not have_all_modules_a_hook()
     )
+
+
+def have_all_modules_a_hook() -> bool:
+    """Whether PyTorch calls a hook on every module, whoever's it is."""
+    known = vars(torch.nn.modules.module).items()
+    return any(value for key, value in known if key.startswith("_global_") and "hook" in key)
+
+
+def has_own_method(module: nn.Module) -> bool:
+    """Whether a method of the module's class is replaced on this module."""
+    return any(callable(getattr(type(module), key, None)) for key in vars(module))
 
 
 def _is_its_class(module: nn.Module) -> bool:
     """Whether a module computes what its class does, and without looking at a number of steps on the GPU."""
     return not (
         any(value for key, value in vars(module).items() if "hook" in key)
-        or any(callable(getattr(type(module), key, None)) for key in vars(module))
+        or has_own_method(module)
         or isinstance(module, torch.jit.ScriptModule)
         or getattr(module, "momentum", 0) is None  # BatchNorm's: the mean of all batches
     )

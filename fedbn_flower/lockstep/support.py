@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from fedbn_flower.clients.base import FedAvgClient
+from fedbn_flower.clients.graphs import has_own_method, have_all_modules_a_hook
 from fedbn_flower.clients.modules.precision import is_half, precision_of
 from fedbn_flower.clients.problems import Problem
 from fedbn_flower.clients.training import LocalTask
@@ -65,8 +66,7 @@ _REPLACED = [n for n, method in vars(FedAvgClient).items() if callable(method) a
 def _model_obstacles(model: nn.Module, gains: bool) -> Iterator[str]:
     if is_half(dtype := precision_of(model)):
         yield f"it computes in {dtype}, whose rounding shows the order of sums"
-    module_globals = vars(torch.nn.modules.module).items()
-    if any(value for key, value in module_globals if key.startswith("_global_") and "hook" in key):
+    if have_all_modules_a_hook():
         yield "hooks on every module"
     if len(list(model.named_modules(remove_duplicate=False))) > len(list(model.modules())):
         yield "a module is used under two names"
@@ -94,6 +94,6 @@ def _module_obstacle(module: nn.Module, gains: bool) -> str:
     )  # the trial shows that it changes nothing
     if any(value and value != layout for key, value in vars(module).items() if "hook" in key):
         return "has a hook"
-    if any(callable(getattr(type(module), key, None)) for key in vars(module)):
+    if has_own_method(module):
         return "has a method replaced on the instance"
     return "" if vars(module).get("_compiled_call_impl") is None else "is compiled"

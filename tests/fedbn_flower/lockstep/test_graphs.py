@@ -165,6 +165,11 @@ def test_a_model_that_may_do_other_things_in_each_step_is_not_repeated(change):
     run = client.begin_run(dict(model.named_parameters()), CONFIG, {})
     on_gpu = replace(run, examples=replace(run.examples, device="cuda"))
     assert graphs.may_repeat(model, on_gpu)
+    handle = nn.modules.module.register_module_forward_pre_hook(lambda module, inputs: None)
+    try:
+        assert not graphs.may_repeat(model, on_gpu)
+    finally:
+        handle.remove()
     change(model)
     assert not graphs.may_repeat(model, on_gpu)
 
