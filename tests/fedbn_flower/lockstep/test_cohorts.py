@@ -13,6 +13,7 @@ from clients import CLIENTS, FedAvgClient
 from fedbn_flower import annexes
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.job.tasks import task_of
 from fedbn_flower.lockstep import cohorts
 from fedbn_flower.models import MODELS
 from fedbn_flower.runtime.simulation import simulate
@@ -112,7 +113,9 @@ def test_few_clients_and_what_is_turned_off_train_one_by_one(many, caplog):
     assert cohort_size(inputs_of(many(num_clients=few, local_epochs=20))) == 1
     assert cohort_size(inputs_of(many(num_clients=few))) == GROUP
     assert cohort_size(inputs_of(many(num_clients=few, fraction_train=0.5))) == 1
-    assert cohort_size(inputs_of(many(fast="off"))) == 1
+    off = inputs_of(many(fast="off"))
+    assert cohort_size(off) == 1
+    assert [task_of(one, 0).training.replays for one in (off, inputs_of(many()))] == [False, True]
     assert [r.getMessage() for r in caplog.records] == [
         "clients train one by one: fewer than 16 a round",
         "clients train 8 at a time: in lockstep",

@@ -63,6 +63,15 @@ def test_a_bfloat16_is_exact_in_float32():
     assert torch.equal(torch.from_numpy(array).to(torch.bfloat16), values)
 
 
+def test_an_array_is_a_copy_in_c_order():
+    values = torch.arange(6.0).view(2, 3).T
+    array = to_array(values)
+    values.zero_()
+    assert array.tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert array.flags.c_contiguous
+    assert to_array(torch.tensor(7)).shape == ()
+
+
 def on_grid(array):
     return np.array_equal(torch.from_numpy(array.copy()).to(torch.bfloat16).float().numpy(), array)
 

@@ -266,7 +266,10 @@ def test_what_leads_a_rare_event_by_round_is_its_auroc_if_rounds_have_one(rare):
 
 
 def test_a_damaged_table_of_training_examples_hides_no_run(tmp_path, capsys):
-    for name, text in (("good", "partition,class,examples\n0,ill,1\n0,well,99\n"), ("torn", "partition,cl")):
+    for name, text in (
+        ("good", "partition,class,examples\n0,ill,1\n0,well,99\n"),
+        ("torn", "partition,cl\n0,x\n"),
+    ):
         folder = write_run(tmp_path / name, (0.5,), events=["ill"], dataset=name)
         (folder / "partitions.csv").write_text(text)
     assert {name: entry.by_round for name, entry in entries_of(tmp_path).items()} == {
@@ -296,10 +299,9 @@ def with_columns(folder, **columns):
 
 def test_curves_are_of_a_metric_that_all_runs_have(runs, rare):
     """Accuracy by round is the metric of a frequent event, even if there is one of all cases."""
-    entries = [*entries_of(runs).values()]
     with_columns(runs / "fedavg-0", **{"pooled-accuracy": 0.9})
-    assert metric_of(Asked(), [*entries_of(runs).values()]) == "accuracy"
-    assert "accuracy" in entries[0].columns
+    entries = entries_of(runs)
+    assert entries["fedavg-0"].by_round == metric_of(Asked(), [*entries.values()]) == "accuracy"
     with_columns(rare, **{"pooled-auroc": 0.75})
     first, second = entries_of(rare).values(), entries_of(runs / "fedavg-1").values()
     assert metric_of(Asked(), [*first]) == "pooled-auroc"
