@@ -64,11 +64,12 @@ def test_a_bfloat16_is_exact_in_float32():
 
 
 def test_an_array_is_a_copy_in_c_order():
-    values = torch.arange(6.0).view(2, 3).T
-    array = to_array(values)
+    values = torch.arange(6.0).view(2, 3)
+    array, turned = to_array(values), to_array(values.T)
     values.zero_()
-    assert array.tolist() == [[0, 3], [1, 4], [2, 5]]
-    assert array.flags.c_contiguous
+    assert array.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert turned.tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert turned.flags.c_contiguous
     assert to_array(torch.tensor(7)).shape == ()
 
 
