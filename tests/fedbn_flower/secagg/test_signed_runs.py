@@ -26,19 +26,18 @@ def steps_of(grid):
 
 
 def test_sums_have_the_same_bits_with_keys_and_nothing_else_is_sent_without(settings, configs):
-    """Two rounds, BatchNorm at home. One site drops out in training; one has answered, but does not sign."""
-    keys = {"rounds": 2, "client": "fedbn", "model": "mlp-bn"}
-    plain = settings("plain", **keys)
+    """Two rounds. One site drops out in training; one has answered, but does not sign."""
+    plain, masked = settings("plain", rounds=2), settings("on", rounds=2)
     expected = run_on(plain, Lossy(plain, {"train": (4,)}))
-    with_keys = Keyed(settings("on", **keys), configs, {"train": (4,), AGREE: (1,)})
-    results, model = run_on(settings("on", **keys), with_keys)
+    with_keys = Keyed(masked, configs, {"train": (4,), AGREE: (1,)})
+    results, model = run_on(masked, with_keys)
     assert model == expected[1]
     assert [set(result.train.metrics) for result in results] == [{0, 1, 2, 3}] * 2
     steps = steps_of(with_keys)
     assert steps.count(AGREE) == 2 * 4 + 2 * SITES  # of two trainings and two evaluations
     assert steps.count(UNMASK) == 2 * 3 + 2 * SITES  # who has not signed is not asked again
-    without = Lossy(settings("on", **{**keys, "rounds": 1}))
-    run_on(settings("on", **{**keys, "rounds": 1}), without)
+    without = Lossy(settings("on"))
+    run_on(settings("on"), without)
     assert AGREE not in steps_of(without)
     for _, _, message, reply in without.carried:
         for content in (message.content, reply.content):
