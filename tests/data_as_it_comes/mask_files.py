@@ -19,12 +19,6 @@ def sites_that_write_masks_differently(root: Path) -> None:
     masks(root / "turin", (0, 1))
 
 
-@CASES.add("dataset: FOLDER/images/3.png has no mask of its name in 'FOLDER/masks'")
-def a_missing_mask(root: Path) -> None:
-    masks(root, (0, 1))
-    (root / "masks" / "3.png").unlink()
-
-
 @CASES.add(
     {
         "left out": ["5 images in 'turin/images', which has no masks"],

@@ -126,31 +126,31 @@ case(
         + "Doe, J, jr;a, b, c\nRoe, K, sr;d, e, f\nDoe, J, jr;d, e, f\nRoe, K, sr;a, b, c\n" * 5
     ),
 )
-NESTED = {"structs": {"low": 1, "high": 2}, "lists": [1, 2]}
-for what, value in NESTED.items():
-    nested = R.assign(pair=[value] * 40)
-    case(
-        f"a column of {what}",
-        f"columns: 'pair' holds {what}; {FLATTEN}",
-        lambda folder, frame=nested: frame.to_parquet(folder / "t.parquet"),
-    )
-    case(
-        f"a column of {what} that is not used",
-        {"examples": [HELD_OUT], "left out": ["2 columns that 'columns' does not name: 'sex', 'pair'"]},
-        lambda folder, frame=nested: frame.to_parquet(folder / "t.parquet"),
-        columns="age,bmi",
-        missing_values="-9",
-    )
-for key, column in (("label-column", "label"), ("partition", "site")):
-    listed = R.assign(**{column: [["a", "b"], ["a"]] * 20})
-    case(
-        f"lists as {key}",
-        f"{key}: {column!r} holds lists; {FLATTEN}",
-        lambda folder, frame=listed: frame.to_parquet(folder / "t.parquet"),
-        partition="natural:site" if column == "site" else "iid",
-    )
+
+
+def nested(**columns):
+    return lambda folder: R.assign(**columns).to_parquet(folder / "t.parquet")
+
+
+STRUCTS, LISTS = [{"low": 1, "high": 2}] * 40, [["a", "b"], ["a"]] * 20
+case("a column of structs", f"columns: 'pair' holds structs; {FLATTEN}", nested(pair=STRUCTS))
+case("a column of lists", f"columns: 'pair' holds lists; {FLATTEN}", nested(pair=LISTS))
+case(
+    "nested columns that are not used",
+    {"examples": [HELD_OUT], "left out": ["3 columns that 'columns' does not name: 'sex', 'one', 'other'"]},
+    nested(one=STRUCTS, other=LISTS),
+    columns="age,bmi",
+    missing_values="-9",
+)
+case("lists as label", f"label-column: 'label' holds lists; {FLATTEN}", nested(label=LISTS))
+case(
+    "lists as sites",
+    f"partition: 'site' holds lists; {FLATTEN}",
+    nested(site=LISTS),
+    partition="natural:site",
+)
 SEVERAL = ["No Finding", "Effusion", "Effusion|Mass", "Mass", "Mass|Effusion|Edema", "Edema"]
-for sign, keys in (("|", {}), (";", {}), ("|", {"problem": "multi-label"})):
+for sign, keys in ((";", {}), ("|", {"problem": "multi-label"})):
     case(
         f"several labels in a cell, with {sign}{' and problem multi-label' * bool(keys)}",
         f"label-column: 'label' holds several labels in a cell, such as 'Effusion{sign}Mass'; write a column "
@@ -212,16 +212,11 @@ for names, unread, read in (
         tables(*names),
     )
 case("TRAIN.csv and TEST.csv", {"inputs": [ENCODED]}, tables("TRAIN.csv", "TEST.csv"))
-case(
-    "Train and Test of two sites",
-    {"inputs": [ENCODED]} | as_sites("bonn", "lyon"),
-    tables("Train/bonn.csv", "Test/bonn.csv", "Train/lyon.csv"),
-)
-case(
-    "two sites with Train.csv and TEST.csv",
-    {"inputs": [ENCODED]} | as_sites("bonn", "lyon"),
-    tables("bonn/Train.csv", "bonn/TEST.csv", "lyon/train.csv"),
-)
+for names in (
+    ("Train/bonn.csv", "Test/bonn.csv", "Train/lyon.csv"),
+    ("bonn/Train.csv", "bonn/TEST.csv", "lyon/train.csv"),
+):
+    case(f"two sites with {names[1]}", {"inputs": [ENCODED]} | as_sites("bonn", "lyon"), tables(*names))
 for names, odd in (
     (["data_train.csv", "data_test.csv"], "data_test.csv"),
     (["all.csv", "validation set.csv"], "validation set.csv"),

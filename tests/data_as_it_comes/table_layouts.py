@@ -173,7 +173,7 @@ case(
     USUAL | {"left out": [WITHOUT_LABEL], "target": [AS_CLASSES]},
     text(lines("Total,1024.5,,")),
 )
-for separator in ",;\t|":
+for separator in ";\t":
     case(
         f"a table called .txt, with {separator!r}",
         "dataset: 'DATA/t.txt' holds a table, and its name does not end as a table's; rename it to 't.csv'",

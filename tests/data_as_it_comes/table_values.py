@@ -46,7 +46,6 @@ case(
     columns="age,sex=f|m",
 )
 case("labels with blanks before", USUAL, text(PLAIN.replace(",0\n", ", no\n").replace(",1\n", ", yes\n")))
-case("class None that is named", USUAL, csv(R.assign(label=words)), label_column="label=None|Mild|Severe")
 case("class None, no missing words", USUAL, csv(R.assign(label=words)), missing_values="")
 case(
     "site empty",
