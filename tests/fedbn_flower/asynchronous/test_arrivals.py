@@ -72,11 +72,8 @@ class Nodes(CannedGrid):
 
 def trained(grid, protocol, concurrency, rounds, timeout=inf, seed=0):
     """By buffer: (version, partition) of the used answers, when it was full, its failures, and the model."""
-    rule, arrays, found = (
-        FedAvg(ask_partitions=True, weighted_by_key=None),
-        record({"w": np.zeros(1, "f4")}),
-        [],
-    )
+    rule, found = FedAvg(ask_partitions=True, weighted_by_key=None), []
+    arrays = record({"w": np.zeros(1, "f4")})
     buffers = ArrivingBuffers(protocol_of(protocol, 0.5), seed, concurrency)
     for number in range(1, rounds + 1):
         exchange = Exchange(grid, timeout)

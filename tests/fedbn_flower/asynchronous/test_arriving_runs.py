@@ -1,7 +1,5 @@
 """Whole runs of asynchronous protocols on the real clock, whose answers come in any order."""
 
-import csv
-
 import numpy as np
 import pytest
 
@@ -11,6 +9,8 @@ from fedbn_flower.runtime import simulation
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
+
+from ..records.helpers import rows_but_times as rows
 
 
 class OutOfOrder(InlineGrid):
@@ -43,11 +43,6 @@ def out_of_order(monkeypatch):
 
     monkeypatch.setattr(simulation, "InlineGrid", grid)
     return grids
-
-
-def rows(folder, name):
-    with (folder / name).open() as file:
-        return [{k: v for k, v in row.items() if "seconds" not in k} for row in csv.DictReader(file)]
 
 
 EIGHT = {"partition": "iid", "num_clients": 8, "client": "shared", "model": "linear", "fast": "off"}
@@ -113,6 +108,6 @@ def test_a_simulation_needs_devices(run):
 def test_clients_that_are_held_out_do_not_train(configured, tmp_path, out_of_order):
     """Of six clients two are held out, by seed 0: clients 0 and 4."""
     keys = {**EIGHT, "num_clients": 6, "holdout_clients": 2, "protocol": "fedbuff:2", "concurrency": 3}
-    simulation.simulate(Federation(configured(**keys, rounds=10)), tmp_path, None)
+    simulation.simulate(Federation(configured(**keys, rounds=6)), tmp_path, None)
     trained = {int(row["partition"]) for row in rows(tmp_path, "clients.csv") if row["phase"] == "train"}
     assert trained == {1, 2, 3, 5}

@@ -21,31 +21,17 @@ ASYNC = {"protocol": "fedbuff:2", "concurrency": 3, "devices": "uniform", **FOUR
         (ASYNC | {"concurrency": 4, "holdout-clients": 1}, "concurrency: 4 is not allowed; expected from 1"),
         ({"mixing": 0.5}, "mixing: 0.5 is not allowed; expected 0.6, its default, with protocol 'sync'"),
         (ASYNC | {"mixing": 0.5}, "mixing: 0.5 is not allowed; expected 0.6, its default, with "),
-        ({"mixing": 0}, "mixing: 0 is not allowed; expected a number in (0, 1]"),
         (
             ASYNC | {"devices": "none", "eval-model": "local"},
             "eval-model: 'local' is not allowed; expected 'aggregated' without devices, since no client",
         ),
-        (ASYNC | {"fraction-train": 0.5}, "fraction-train: 0.5 is not allowed; expected 1.0 (concurrency"),
-        (ASYNC | {"selection": "by-size"}, "selection: 'by-size' is not allowed; expected 'uniform' with"),
         (ASYNC | {"round-deadline": 3}, "round-deadline: 3.0 is not allowed; expected 0, since no answer"),
-        (ASYNC | {"over-select": 1.5}, "over-select: 1.5 is not allowed; expected 1, since no answer"),
-        (ASYNC | {"stragglers": 0.5}, "stragglers: 0.5 is not allowed; expected 0.0, since who is slow"),
-        (ASYNC | {"dropout": 0.5}, "dropout: 0.5 is not allowed; expected 0.0, since every client that"),
-        (ASYNC | {"availability": "cycle:2,1"}, "availability: 'cycle:2,1' is not allowed; expected 'al"),
-        (ASYNC | {"freeze": "fc1", "unfreeze-at": 2}, "unfreeze-at: 2 is not allowed; expected 0, since"),
-        (ASYNC | {"compress-down": "bf16"}, "compress-down: 'bf16' is not allowed; expected 'none', since"),
         (ASYNC | {"min-replies": 3}, "min-replies: 3 is not allowed; expected at most 2"),
-        *(
-            (
-                ASYNC | {"strategy": name, "objective": objective},
-                f"strategy: '{name}' is not allowed; expected a rule that uses nothing but the mean",
-            )
-            for name, objective in {
-                "scaffold": "scaffold", "fednova": "plain", "feddyn": "feddyn", "fedproto": "fedproto",
-                "fedsat": "fedsat",
-            }.items()
+        (
+            ASYNC | {"strategy": "scaffold", "objective": "scaffold"},
+            "strategy: 'scaffold' is not allowed; expected a rule that uses nothing but the mean",
         ),
+        (ASYNC | {"strategy": "fednova"}, "strategy: 'fednova' is not allowed; expected a rule that"),
         (
             ASYNC | {"dp": "client", "dp-epsilon": 8, "dp-delta": 1e-3},
             "dp: 'client' is not allowed; expected 'none', since an answer's weight",
@@ -71,3 +57,7 @@ def test_clients_weigh_alike_unless_said():
 
 def test_what_is_neutral_are_the_defaults():
     assert {key: value for key, (value, _) in NEUTRAL.items()} == {k: RUN_KEYS[k].default for k in NEUTRAL}
+    assert {*NEUTRAL} == {
+        *("fraction-train", "selection", "round-deadline", "over-select", "stragglers", "dropout"),
+        *("availability", "compress-down", "unfreeze-at"),
+    }

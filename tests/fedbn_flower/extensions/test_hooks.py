@@ -170,10 +170,7 @@ def test_the_order_of_the_built_in_ones():
     assert [
         cls.__name__ for cls in built_in({"attack": "min-max", "protocol": "fedasync", "secagg": "on"})
     ] == ORDER
-
-
-def test_what_no_key_asks_for_is_not_there():
-    others = [name for name in ORDER if name not in ("Attack", "Protocol", "SecAgg")]
+    others = [name for name in ORDER if name not in ("Attack", "Protocol", "SecAgg")]  # not asked for
     assert [cls.__name__ for cls in built_in({"attack": "none", "secagg": "off"})] == others
 
 
@@ -230,12 +227,6 @@ class Ends(Extension):
         return Stop("enough") if result.server_round == 2 else None
 
 
-def test_a_round_that_is_known_to_be_the_last_is_evaluated_as_such(run):
-    _, result = run(extensions=[Ends], rounds=5, evaluate_every=4)
-    assert HEARD == [(1, False, ""), (2, True, "test")]
-    assert result.summary["stopped"] == "enough"
-
-
 class Others(Extension):
     """Says that others have failed to evaluate."""
 
@@ -243,8 +234,10 @@ class Others(Extension):
         return {"others": PhaseReport(failures={7: "asleep"})} if moment.tests else {}
 
 
-def test_what_others_found_of_the_model_is_in_the_tables(run):
-    _, result = run(extensions=[Others], rounds=2)
+def test_a_round_that_is_known_to_be_the_last_is_evaluated_by_others_too(run):
+    _, result = run(extensions=[Ends, Others], rounds=5, evaluate_every=4)
+    assert HEARD == [(1, False, ""), (2, True, "test")]
+    assert result.summary["stopped"] == "enough"
     lines = (result.folder / "failures.csv").read_text().splitlines()
     assert lines[1:] == ["2,others,7,asleep"]
 

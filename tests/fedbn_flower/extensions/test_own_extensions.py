@@ -39,7 +39,9 @@ def falls(rows):
 
 def test_the_example_has_a_column_a_summary_and_ends_the_run(run, tmp_path):
     """It ends in the first round in which the loss falls by less than in half of all."""
-    whole, _ = run("plain", rounds=5)
+    whole, summary = run("plain", rounds=5)
+    assert "extensions" not in summary
+    assert summary["stopped"] is None
     least = sorted(falls(whole))[2]
     last = next(i for i, fall in enumerate(falls(whole), start=2) if fall < least)
     rows, summary = run(extension=PLATEAU, least_fall=least, rounds=5)
@@ -51,12 +53,6 @@ def test_the_example_has_a_column_a_summary_and_ends_the_run(run, tmp_path):
     page = (tmp_path / "run" / "report.html").read_text()
     assert "The run ended early: plateau." in page
     assert f"<dt>plateau.Plateau, last-fall</dt><dd>{falls(rows)[-1]:.6g}</dd>" in page
-
-
-def test_a_run_without_one_has_nothing_of_it(run):
-    _, summary = run(rounds=1)
-    assert "extensions" not in summary
-    assert summary["stopped"] is None
 
 
 class Counts(Extension):
@@ -124,18 +120,9 @@ def test_several_decide_in_their_order(run):
     ("keys", "line"),
     [
         ({"extension": "nobody"}, "^extension: unknown name 'nobody'"),
-        (
-            {"extension": f"{ROOT}/examples/signsgd.py:SignSGD"},
-            "^extension: .*expected a subclass of Extension",
-        ),
-        (
-            {"extensions": [3]},
-            "^extension: an object of type int is not allowed; expected a subclass of Extension",
-        ),
-        (
-            {"extensions": [Counts], "extension": PLATEAU},
-            "^extension: given twice, the second time as extensions",
-        ),
+        ({"extension": f"{ROOT}/examples/signsgd.py:SignSGD"}, "^extension: .* a subclass of Extension"),
+        ({"extensions": [3]}, "^extension: an object of type int .* expected a subclass of Extension"),
+        ({"extensions": [Counts], "extension": PLATEAU}, "^extension: given twice, the second time as ext"),
         ({"extension": f"{PLATEAU},{PLATEAU}"}, "^extension: .*expected each extension once"),
         ({"extension": PLATEAU, "least_fall": -1}, "^least-fall: -1 is not allowed; expected a number >= 0"),
         ({"least_fall": 0.1}, "^configuration: unknown name 'least-fall'"),
@@ -234,7 +221,6 @@ def returning(method, value):
         (returning("columns", [1]), "Wrong.columns returned a list of int, expected numbers by the name"),
         (returning("columns", {"a\n": 1}), "Wrong.columns returned .*, expected numbers by the name"),
         (returning("columns", {"a": "1"}), "Wrong.columns returned .*, expected numbers by the name"),
-        (returning("columns", {"loss": 1.0}), "Wrong.columns returned 'loss', which is another's column"),
         (returning("columns", {"round": 1.0}), "Wrong.columns returned 'round', which is another's column"),
         (returning("summary", {"a": {1}}), "Wrong.summary returned .*, expected values that JSON can hold"),
         (returning("state", 3), "Wrong.state returned 3, expected a mapping of values that JSON can hold"),
@@ -248,24 +234,18 @@ def test_mistakes_in_its_methods_end_the_run_in_one_line(run, wrong, line):
     assert "\n" not in str(error.value)
 
 
-def test_its_settings_are_in_the_configuration(tmp_path):
-    config = run_config({"extension": PLATEAU, "least-fall": "0.5"})
-    assert config.to_user_config()["least-fall"] == 0.5
-    assert config.to_user_config()["extension"] == PLATEAU
+def test_its_settings_are_in_the_configuration():
+    config = run_config({"extension": PLATEAU, "least-fall": "0.5"}).to_user_config()
+    assert (config["extension"], config["least-fall"]) == (PLATEAU, 0.5)
 
 
 def test_the_norm_of_the_update_is_a_column_also_of_a_resumed_run(run, tmp_path, cache_dir):
-    """By the models that two runs of one and of two rounds leave."""
-    models = []
-    for rounds in (1, 2):
-        rows, _ = run(f"rounds-{rounds}", rounds=rounds, extension="update-norm")
-        models.append(load_file(tmp_path / f"rounds-{rounds}" / "model.safetensors"))
-    before, after = models
+    """By the models that it leaves after one round and after two."""
+    run("run", rounds=1, extension="update-norm")
+    before = load_file(tmp_path / "run" / "model.safetensors")
+    here = {"backend": "inline", "progress": False, "cache_dir": str(cache_dir)}
+    simulate(resume=tmp_path / "run", rounds=2, **here)
+    after, rows = load_file(tmp_path / "run" / "model.safetensors"), rows_of(tmp_path / "run")
     squares = sum(np.sum((after[name].astype(np.float64) - before[name]) ** 2) for name in after)
     assert float(rows[0]["update-norm"]) > 0
     assert float(rows[1]["update-norm"]) == pytest.approx(np.sqrt(squares), rel=1e-12)
-    simulate(
-        resume=tmp_path / "rounds-1", rounds=2, backend="inline", progress=False, cache_dir=str(cache_dir)
-    )
-    resumed = rows_of(tmp_path / "rounds-1")
-    assert [row["update-norm"] for row in resumed] == [row["update-norm"] for row in rows]

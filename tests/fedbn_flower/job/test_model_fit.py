@@ -15,10 +15,8 @@ from fedbn_flower.job.inputs import inputs_of
 @pytest.mark.parametrize("model", ["mlp-bn", "cnn-bn"])
 def test_batches_of_one_example_are_refused_where_the_model_cannot_train_on_one(configured, model):
     """Maps of several pixels are several values, but a BatchNorm after a linear layer has one."""
-    output = (
-        rf"^batch-size: 1 is not allowed; expected 2 or more, or 0: '{model}' cannot train on one example"
-    )
-    with pytest.raises(UserError, match=output):
+    line = rf"^batch-size: 1 is not allowed; expected 2 or more, or 0: '{model}' cannot train on one example"
+    with pytest.raises(UserError, match=line):
         check_fit(inputs_of(configured(model=model, batch_size=1)))
 
 

@@ -1,6 +1,5 @@
 """Clients that are evaluated in lockstep against the same clients one by one."""
 
-import csv
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +13,7 @@ from clients.problems.regression import LeastSquares
 from fedbn_flower.lockstep.evaluate import evaluate_in_lockstep, reason_not_evaluated
 
 from ...clients.helpers import CONFIG, conv_model, make_client, make_examples, small_model
+from ..records.helpers import rows_but_times
 from .test_lockstep import cohort
 from .test_vmapped import Separable
 
@@ -155,11 +155,6 @@ def test_problems_that_look_at_the_model_are_evaluated_one_by_one():
     assert reason_not_evaluated(task) == "the problem looks at the model itself"
 
 
-def table(result, name):
-    with (result.folder / name).open(newline="") as file:
-        return [{k: v for k, v in row.items() if "seconds" not in k} for row in csv.DictReader(file)]
-
-
 def test_a_run_has_the_same_metrics(run, caplog):
     """On a processor only where all that can be is to be at once."""
     caplog.set_level("INFO", "flwr.fedbn")
@@ -167,7 +162,7 @@ def test_a_run_has_the_same_metrics(run, caplog):
     found, expected = (run(**keys, fast=fast, run_dir=fast) for fast in ("always", "auto"))
     assert caplog.messages.count("clients are evaluated 8 at a time") == 1
     for name in ("metrics.csv", "clients.csv"):
-        rows, others = table(found, name), table(expected, name)
+        rows, others = (rows_but_times(result.folder, name) for result in (found, expected))
         assert len(rows) == len(others)
         for row, other in zip(rows, others, strict=True):
             for column, value in row.items():

@@ -52,3 +52,13 @@ def rows_of(folder, name="metrics.csv"):
     """The rows of a table that a run has written."""
     with (folder / name).open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def rows_but_times(folder, name="metrics.csv"):
+    """The same, without what a clock said."""
+    return [{k: v for k, v in row.items() if "seconds" not in k} for row in rows_of(folder, name)]
+
+
+def bits(result):
+    """The model that a run has written."""
+    return (result.folder / "model.safetensors").read_bytes()

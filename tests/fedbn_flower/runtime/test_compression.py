@@ -62,6 +62,7 @@ def test_a_malformed_answer_costs_itself_only(configured):
     assert failures == [{1: "compressed: has indices, expected indices, values"}]
 
 
+DOWN = {"partition": "iid", "num_clients": CLIENTS, "model": "linear", "client": "shared"}
 OWN = """
 import numpy as np
 from fedbn_flower.strategies import Codec
@@ -87,22 +88,13 @@ def test_one_of_ones_own(configured, tmp_path):
     """It halves what travels of 650 parameters, and its code is not run where it is not trusted."""
     (tmp_path / "own.py").write_text(OWN)
     name = f"{tmp_path / 'own.py'}:Half"
-    values = {
-        "partition": "iid",
-        "num_clients": CLIENTS,
-        "model": "linear",
-        "client": "shared",
-        "fraction_evaluate": 0,
-    }
+    values = DOWN | {"fraction_evaluate": 0}
     own, plain = (run(configured(**values, **more), summed=True) for more in ({"compress": name}, {}))
     saved = (2 * 650 + 128) * CLIENTS  # and one header in place of two
     assert [told[-1][1] for told in plain[1]] == [told[-1][1] + saved for told in own[1]]
     assert code_in("compress", name) == {str(tmp_path / "own.py")}
     with pytest.raises(UserError, match="^compress: '.*:Unfinished' raised TypeError: Can't instantiate"):
         configured(compress=f"{tmp_path / 'own.py'}:Unfinished")
-
-
-DOWN = {"partition": "iid", "num_clients": CLIENTS, "model": "linear", "client": "shared"}
 
 
 def test_a_rounded_model_moves_by_what_clients_found_from_it(configured):

@@ -16,7 +16,7 @@ threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 try:
     with stopping_later():
         print("within", flush=True)
-        time.sleep(float(input()))
+        input()
         print("not disturbed", flush=True)
     print("not reached", flush=True)
 except KeyboardInterrupt:
@@ -30,7 +30,7 @@ def test_a_ctrl_c_waits_though_another_thread_lets_it_through():
     )
     assert process.stdout.readline() == "within\n"
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate("0.2\n", timeout=60)
+    output, _ = process.communicate("\n", timeout=60)
     assert output.splitlines() == ["not disturbed", "after it"]
 
 

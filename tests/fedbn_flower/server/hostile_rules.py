@@ -17,7 +17,14 @@ from .hostile import WIDTH
 
 REFUSED, BELIEVED = "refused", "believed"
 CLIENTS = {"fedpac": "fedpac"}
-SMALL = {"dataset": "digits", "partition": "iid", "num-clients": 3, "rounds": 2, "local-epochs": 1}
+SMALL = {
+    "dataset": "digits",
+    "partition": "iid",
+    "num-clients": 3,
+    "rounds": 2,
+    "local-epochs": 1,
+    "batch-size": 128,
+}
 FURTHER = {"power-of-choice": {"selection": "power-of-choice:3", "fraction-train": 0.6}}
 
 

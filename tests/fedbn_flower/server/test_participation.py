@@ -13,13 +13,9 @@ from fedbn_flower.runtime.simulation import make_grid
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.server.participation import participation
 
-from ..records.helpers import rows_of
+from ..records.helpers import bits, rows_of
 
 MIXED = {"stragglers": 0.5, "dropout": 0.3, "availability": "cycle:3,2"}
-
-
-def bits(result):
-    return (result.folder / "model.safetensors").read_bytes()
 
 
 def asked(result, phase="train"):

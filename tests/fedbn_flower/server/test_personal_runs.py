@@ -39,9 +39,9 @@ def test_a_client_s_own_data_are_learnt_better_with_it(run, name):
     keys = {
         "partition": "shards:2",
         "num_clients": 5,
-        "rounds": 3,
         "eval_data": "local",
         "strategy": "fedavg",
+        "rounds": 3,
     }
     ours, theirs = run(**keys, client=name), run(**keys, client="shared")
     assert ours.summary["client-mean"]["accuracy"] > theirs.summary["client-mean"]["accuracy"] + 0.1
@@ -96,23 +96,9 @@ def test_part_of_the_model_is_frozen(run, name):
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        (
-            {"client": "per-fedavg", "objective": "fedprox"},
-            "objective: 'fedprox' is not allowed; expected 'plain'",
-        ),
-        ({"client": "pfedme", "objective": "moon"}, "objective: 'moon' is not allowed; expected 'plain'"),
-        ({"client": "fedrod", "loss": "focal"}, "loss: 'focal' is not allowed; expected 'auto'"),
+        ({"client": "per-fedavg", "objective": "fedprox"}, "objective: 'fedprox' is not .* expected 'plain'"),
         ({"client": "fedrod", "freeze": "4"}, "client: 'fedrod' .* the head '4' is frozen"),
         ({"client": "fedrod", "softmax_output": True}, "client: 'fedrod' .* something comes after its head"),
-        ({"client": "apfl", "apfl_alpha": 1.5}, "apfl-alpha: 1.5 is not allowed"),
-        ({"client": "per-fedavg", "perfedavg_form": "second"}, "perfedavg-form: 'second' is not allowed"),
-        ({"client": "knn-per", "knn_lambda": 1.0}, "knn-lambda: 1.0 is not allowed"),
-        ({"objective": "fedsmoo"}, "objective|strategy: .* is not allowed"),
-        (
-            {"strategy": "fedsmoo", "objective": "plain"},
-            "objective: 'plain' is not allowed; expected 'fedsmoo'",
-        ),
-        ({"client": "shared", "knn_lambda": 0.5}, "knn-lambda"),
         ({"client": "apfl+ditto"}, r"client: 'apfl\+ditto' .* which both decide about a personal model"),
         ({"client": "apfl+fedrep"}, r"client: 'apfl\+fedrep' .* both decide about what a round trains"),
         ({"client": "pfedme+fedbabu"}, "which both decide about what a round trains"),

@@ -105,8 +105,7 @@ def test_the_result_is_that_of_sending_all(run, weights, monkeypatch, keys, froz
 
 
 def test_frozen_entries_are_in_no_memory(run):
-    for client in ("fedbn", "ditto", "shared"):
-        objective = "moon" if client == "shared" else "plain"
+    for client, objective in (("ditto", "plain"), ("fedbn", "moon")):
         result = run(client=client, objective=objective, freeze="1", strategy="fedavg", rounds=1)
         file = max((result.folder / "checkpoint" / "clients").glob("client-0-*"))
         names = {name.partition("/")[2] for name in entries_of(file)}
@@ -212,10 +211,8 @@ def test_only_what_is_not_sent_has_a_digest(configured, weights):
         ({"freeze": "*"}, r"freeze: '\*' is not allowed; expected patterns that leave a parameter to train"),
         ({"train": "2.running_mean"}, "train: '2.running_mean' .* leave a parameter to train"),
         ({"init_strict": True}, "init-strict: True is not allowed; expected false without init"),
-        ({"init": "nowhere.pt"}, "init: '.*/nowhere.pt' is not allowed; expected FILE.safetensors, FILE.pt"),
         ({"unfreeze_at": 2}, "unfreeze-at: 2 is not allowed; expected 0 without freeze or train"),
         ({"train": "4", "unfreeze_at": 3}, "unfreeze-at: 3 is not allowed; expected 0, or a round from 2"),
-        ({"frozen_bn": "train"}, "frozen-bn: 'train' is not allowed; expected one of 'eval', 'adapt'"),
         ({"client": "fedper", "train": "4"}, "client: 'fedper' is not allowed; expected another one: no"),
     ],
 )  # fmt: skip

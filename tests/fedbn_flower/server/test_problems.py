@@ -87,7 +87,6 @@ MISTAKES = [
     ({"problem": "multilabel"}, "problem: unknown name 'multilabel' .did you mean 'multi-label'"),
     ({"loss": "weighted-bce"}, "problem: missing.* 'multi-label', .*with loss 'weighted-bce'"),
     (OF_TABLE | {"loss": "focal"}, "it needs classes, and problem 'multi-label' has other outputs"),
-    (OF_TABLE | {"objective": "fedrs"}, "it needs classes, and problem 'multi-label' has other outputs"),
     (OF_TABLE | {"label_column": "cough,rush"}, "label-column: unknown name 'rush' .did you mean 'rash'"),
     (OF_TABLE | {"label_column": "cough,cough"}, "expected each column once"),
     (OF_TABLE | {"predict": "classes"}, "expected 'numbers' with 3 label columns"),

@@ -28,10 +28,7 @@ RULES = {
     "fedtan": {"objective": "fedtan", "client": "shared"},
 }
 """The keys with which each rule is run."""
-PAIRS = ("fedcm", "fedacg", "feddc", "fedadmm", "mimelite", "mime", "fedtan")
 PARTLY = {"num_clients": 6, "partition": "dirichlet:1", "fraction_train": 0.5, "dropout": 0.2}
-READS_MODELS = {"dp_noise": 1.0, "dp_clip": 1.0, "dp_delta": 1e-5, "model": "2nn", "client": "shared"}
-"""Privacy, with which a rule reads nothing of a client but its model."""
 
 
 def entries(folder):
@@ -58,26 +55,10 @@ def test_in_lockstep_or_one_by_one(run, rule):
     [
         ({"strategy": "qfedavg", "mean": "median"}, "mean: 'median' is not allowed"),
         ({"strategy": "qfedavg", "clip_update_norm": 1.0}, "clip-update-norm: 1.0 is not allowed"),
-        ({"strategy": "qfedavg", "q": -1.0}, "q: -1.0 is not allowed"),
-        *(
-            (
-                {"strategy": rule, "dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "weighting": "uniform"}
-                | {key: value for key, value in RULES[rule].items() if key in ("objective", "client")},
-                "expected 'num-examples'" if rule == "feddisco" else "post_processes_mean|dp: 'client'",
-            )
-            for rule in RULES
-            if rule != "fedacg"
+        (
+            {"strategy": "feddisco", "dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3},
+            "expected 'num-examples'",
         ),
-        *(
-            (
-                {**READS_MODELS, "dp": notion, "strategy": rule} | RULES[rule],
-                "^(dp|strategy|objective|weighting): ",
-            )
-            for rule in ("qfedavg", "term", "afl", "feddisco", "fedcm", "mimelite", "mime", "fedtan")
-            for notion in ("local", "example")
-        ),
-        *(({"strategy": rule, "objective": "plain"}, f"objective: .*{rule}") for rule in PAIRS),
-        *(({"objective": rule}, f"{rule}") for rule in PAIRS),
         *(
             ({"strategy": "fedtan"} | RULES["fedtan"] | keys, words)
             for keys, words in (
@@ -92,8 +73,6 @@ def test_in_lockstep_or_one_by_one(run, rule):
         ({"strategy": "feddisco", "dataset": "quadratic:3", "num_clients": 3}, "feddisco.*needs classes"),
         ({"strategy": "fedexp", "mean": "krum:0"}, "mean: 'krum:0' is not allowed"),
         ({"strategy": "fedexp", "compress_down": "bf16"}, "compress-down: 'bf16' is not allowed"),
-        ({"strategy": "fedcm", "objective": "fedcm", "client_optimizer": "adam"}, "client-optimizer: 'adam'"),
-        ({"strategy": "feddc", "objective": "feddc", "client_momentum": 0.9}, "client-momentum: 0.9"),
         ({"strategy": "mime", "objective": "mime", "devices": "phones"}, "devices: 'phones' is not allowed"),
         ({"strategy": "qfedavg", "protocol": "fedbuff:2", "concurrency": 2}, "qfedavg"),
     ],
@@ -138,15 +117,8 @@ def test_the_loss_that_qfedavg_weighs_by_is_that_of_the_model_before(run):
 @pytest.mark.parametrize("rule", ["fedexp", "fedacg"])
 def test_the_model_that_counts_is_evaluated_and_kept(run, configured, rule):
     """It is less than the one that travels, by half a step, or by lambda m; the folder has both."""
-    keys = {
-        "strategy": rule,
-        "model": "mlp-bn",
-        "rounds": 2,
-        "eval_data": "global",
-        "num_clients": 4,
-        "partition": "iid",
-        "client": "shared",
-    }
+    keys = {"strategy": rule, "model": "mlp-bn", "eval_data": "global", "client": "shared"}
+    keys |= {"num_clients": 4, "partition": "iid"}
     result = run(**keys, **RULES[rule], run_dir="run")
     saved = load_file(Path("run", "checkpoint", "server.safetensors"))
     travels = {name.removeprefix("model/"): a for name, a in saved.items() if name.startswith("model/")}

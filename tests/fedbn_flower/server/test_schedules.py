@@ -141,16 +141,15 @@ def test_with_more_rounds_the_later_ones_are_those_of_a_run_of_so_many(finished,
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"client_lr_schedule": "warmup:1+cosine:0.1"}, "client-lr-schedule 'warmup:1+cosine:0.1'"),
-        ({"server_lr_schedule": "linear"}, "server-lr-schedule 'linear'"),
         (
-            {"client": "fixbn", "client_lr_schedule": "cosine"},
-            "client-lr-schedule 'cosine' and client 'fixbn'",
+            {"client_lr_schedule": "warmup:1+cosine:0.1", "server_lr_schedule": "linear", "client": "fixbn"}
+            | {"evaluate_every": 3},
+            "client-lr-schedule 'warmup:1+cosine:0.1', server-lr-schedule 'linear', client 'fixbn' and "
+            "evaluate-every 3",
         ),
-        ({"evaluate_every": 3}, "evaluate-every 3"),
         ({"client": "fixbn", "fix_from": 2, "evaluate_every": 2, "client_lr_schedule": "step:1:0.5"}, ""),
     ],
-    ids=["client", "server", "fixbn", "evaluation", "nothing"],
+    ids=["all", "nothing"],
 )
 def test_what_goes_by_the_number_of_rounds_is_said_where_it_changes(finished, tmp_path, caplog, keys, said):
     finished(tmp_path, **keys, rounds=2)

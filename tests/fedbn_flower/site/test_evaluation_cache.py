@@ -14,7 +14,7 @@ from clients.memory import ContextStore
 from fedbn_flower.site.evaluation_cache import Evaluations
 from fedbn_flower.site.inputs import local_task
 
-from ..records.helpers import rows_of
+from ..records.helpers import rows_but_times
 
 CLIENTS, ROUNDS = 4, 2
 SERVER = ROUNDS
@@ -81,10 +81,7 @@ def counted(run, tmp_path):
 
 
 def rows(result):
-    return [
-        [{k: v for k, v in row.items() if "seconds" not in k} for row in rows_of(result.folder, name)]
-        for name in ("metrics.csv", "clients.csv")
-    ]
+    return [rows_but_times(result.folder, name) for name in ("metrics.csv", "clients.csv")]
 
 
 @pytest.mark.sampled(5)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,29 +21,35 @@ from ...integration.processes import end, processes_with
 STAND_IN = Path(__file__).with_name("stand_in.py")
 
 
-@pytest.fixture
-def short_folder():
-    """For the many systems that have no short path of a socket."""
-    folder = tempfile.mkdtemp(prefix="w")
-    yield Path(folder)
+@contextmanager
+def a_node():
+    """Asks the workers of this node, in a short folder: many systems have no long path of a socket."""
+    mark, folder = f"FEDBN_TEST={os.getpid()}-{time.monotonic_ns()}", Path(tempfile.mkdtemp(prefix="w"))
+    with pytest.MonkeyPatch.context() as patch, subprocess.Popen(["sleep", "600"]) as process:
+        patch.setenv(*mark.split("="))
+        patch.setenv("XDG_RUNTIME_DIR", str(folder))
+        patch.setattr(workers, "BOOT", STAND_IN)
+        patch.setattr(workers, "descriptor_of", os.pidfd_open)
+        yield Asking(folder, process.pid, mark)
+        process.kill()
+        process.wait()
+        end(mark)
+        identify_process(1)
     shutil.rmtree(folder)
 
 
 @pytest.fixture
-def node(short_folder, monkeypatch):
-    """Asks the workers of this node; all of them end with the test."""
-    mark = f"FEDBN_TEST={os.getpid()}-{time.monotonic_ns()}"
-    monkeypatch.setenv(*mark.split("="))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short_folder))
-    monkeypatch.setattr(workers, "BOOT", STAND_IN)
-    monkeypatch.setattr(workers, "descriptor_of", os.pidfd_open)
-    process = subprocess.Popen(["sleep", "600"])
-    asked = Asking(short_folder, process.pid, mark)
-    yield asked
-    process.kill()
-    process.wait()
-    end(mark)
-    identify_process(1)
+def node():
+    """A node of this test, with which all of its workers end."""
+    with a_node() as asked:
+        yield asked
+
+
+@pytest.fixture(scope="module")
+def lasting_node():
+    """A node for tests after each of which its one worker still serves."""
+    with a_node() as asked:
+        yield asked
 
 
 class Asking:

@@ -75,9 +75,9 @@ def test_a_packet_that_is_too_large_is_refused_before_memory_is_taken(pair, pack
         channel.receive()
 
 
-def test_a_peer_that_is_silent_counts_as_hung(pair):
-    channel, _ = pair
-    with pytest.raises(TimeoutError):
+def test_a_peer_that_is_silent_counts_as_hung():
+    ours, theirs = socket.socketpair()
+    with Channel(ours, 0.02) as channel, theirs, pytest.raises(TimeoutError):
         channel.receive()
 
 
@@ -135,9 +135,7 @@ def test_the_proof_of_a_door(pair):
         assert admitted.result() is None
 
 
-@pytest.mark.parametrize(
-    "greeting", [(b"X", [b"n" * 32]), (HELLO, [b"n" * 31]), (HELLO, []), (HELLO, [b"n" * 33])]
-)
+@pytest.mark.parametrize("greeting", [(b"X", [b"n" * 32]), (HELLO, [b"n" * 31]), (HELLO, [])])
 def test_what_is_not_a_greeting_is_refused(both, greeting):
     one, other = both
     one.send(*greeting)

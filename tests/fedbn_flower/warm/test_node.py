@@ -46,11 +46,10 @@ def test_every_node_has_a_name_of_its_own(monkeypatch):
 def test_the_end_of_a_process_is_seen(by_descriptor):
     process = subprocess.Popen(["sleep", "600"])
     descriptor = os.pidfd_open(process.pid) if by_descriptor else None
-    waiting = threading.Thread(
-        target=node.wait_until_ended, args=(process.pid, descriptor, 0.01), daemon=True
-    )
+    given = process.pid, descriptor, 0.01
+    waiting = threading.Thread(target=node.wait_until_ended, args=given, daemon=True)
     waiting.start()
-    waiting.join(0.2)
+    waiting.join(0.05)
     assert waiting.is_alive()
     process.kill()
     process.wait()

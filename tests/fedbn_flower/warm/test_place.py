@@ -90,14 +90,12 @@ def test_another_users_folder_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_place_that_cannot_be_made_says_why(tmp_path):
-    with (
-        pytest.raises(NoWorker, match="no folder for a worker"),
-        Place(tmp_path / "no" / "such" / "x").reserved(),
-    ):
+    nowhere = Place(tmp_path / "no" / "such" / "x")
+    with pytest.raises(NoWorker, match="no folder for a worker"), nowhere.reserved():
         pass
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"process": 1}', "x" * 10])
+@pytest.mark.parametrize("content", ["", "[]", '{"process": 1}'])
 def test_a_record_that_cannot_be_read_is_none(place, content):
     with place.reserved():
         (place.folder / "worker.json").write_text(content)

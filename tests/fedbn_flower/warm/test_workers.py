@@ -22,8 +22,9 @@ from ...quick import some_quick
 from .conftest import Asking, go_on, state_of, stop, until
 
 
-def test_it_stays_for_the_next_message(node):
+def test_it_stays_for_the_next_message(lasting_node):
     """With the client's state, and the task that Flower gave the message."""
+    node = lasting_node
     first, second = node.ask(), node.ask()
     assert first.process == second.process != os.getpid()
     assert (first.number, second.number) == (1, 2)
@@ -36,8 +37,10 @@ def test_it_stays_for_the_next_message(node):
         assert secret not in open(f"/proc/{first.process}/{name}", "rb").read()  # noqa: SIM115
 
 
-def test_it_stays_after_a_clients_error_and_refuses_a_stranger(node):
-    pid = node.ask().process
+def test_it_stays_after_a_clients_error_and_refuses_a_stranger(lasting_node):
+    node = lasting_node
+    begun = node.ask()
+    pid = begun.process
     for number, (do, error) in enumerate([("mistake", UserError), ("raise", KeyError)], 1):
         with pytest.raises(Exception, match="a mistake|key") as raised:
             node.ask(do=do)
@@ -45,7 +48,7 @@ def test_it_stays_after_a_clients_error_and_refuses_a_stranger(node):
         assert str(type(raised.value)) == str(error)
         answer = node.ask()
         assert answer.process == pid
-        assert answer.number == 1 + 2 * number  # what it had changed before the error stays too
+        assert answer.number == begun.number + 2 * number  # what it had changed before the error stays too
     place = Place(node.places()[0])
     record = place.record()
     place.write(type(record)(record.process, record.identity, "00" * 32))
@@ -109,13 +112,16 @@ def test_another_configuration_version_or_code_has_another(node, monkeypatch, ch
         assert node.workers() == [process], change
 
 
-def test_one_that_was_killed_is_replaced(node):
+def test_one_that_was_killed_is_replaced_and_ends_when_its_run_is_complete(node):
     first = node.ask().process
     os.kill(first, signal.SIGKILL)
     second = node.ask().process
     assert second != first
     assert node.served() == [str(first), str(second)]
     assert node.workers() == [second]
+    node.ask(query="query.complete")
+    until(lambda: not node.workers())
+    assert node.places() == []
 
 
 @pytest.mark.slow
@@ -234,13 +240,6 @@ def test_a_message_keeps_it_from_ending(node):
         assert node.ask(node_config=config).process == first
 
 
-def test_it_ends_when_its_run_is_complete(node):
-    node.ask()
-    node.ask(query="query.complete")
-    until(lambda: not node.workers())
-    assert node.places() == []
-
-
 def test_it_ends_with_the_node_and_so_does_what_it_started(node):
     node.ask(do="child")
     assert len(node.workers()) == 2
@@ -330,11 +329,7 @@ def test_two_nodes_do_not_meet(node):
 
 @pytest.mark.parametrize(
     ("broken", "words"),
-    [
-        ("BOOT", "no worker starts"),
-        ("executable", "no worker starts"),
-        ("AF_UNIX", "AF_UNIX"),
-    ],
+    [("BOOT", "no worker starts"), ("executable", "no worker starts"), ("AF_UNIX", "AF_UNIX")],
 )
 def test_where_none_can_be_started_it_says_why(node, monkeypatch, broken, words):
     if broken == "BOOT":
