@@ -11,6 +11,7 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from numpy.typing import NDArray
 
+from clients import FedAvgClient, Received
 from strategies import STRATEGIES
 
 
@@ -67,6 +68,20 @@ def train_reply(message: Message, arrays: Arrays, num_examples: float = 1, **met
         if message.has_content() and (further := message.content.array_records.get(name)):
             content[name] = record({n: np.zeros_like(a) for n, a in ndarrays(further).items()})
     return Message(content, reply_to=message)
+
+
+def answered(message: Message, client: FedAvgClient, told: Mapping[str, object]) -> Message:
+    """What an app's client replies: model, records and metrics, or what is asked for before training."""
+    received = {name: ndarrays(arrays) for name, arrays in message.content.array_records.items()}
+    given = Received(received.pop("arrays"), received)
+    config, metrics = {**message.content["config"], **told}, {"num-examples": client.task.size}
+    if message.metadata.message_type == "train":
+        update = client.fit(given, config)
+        records, metrics = {"arrays": update.arrays.by_name(), **update.records}, update.metrics | metrics
+    else:
+        records = client.first_answer(given, config)
+    content = {name: record(arrays) for name, arrays in records.items()} | {"metrics": MetricRecord(metrics)}
+    return Message(RecordDict(content), reply_to=message)
 
 
 class CannedGrid(Grid):

@@ -75,6 +75,16 @@ def test_the_bound_on_an_update_holds_with_its_factor():
         assert x == pytest.approx(expected)
 
 
+def test_fednova_counts_momentum_steps():
+    """rho 0.5, K 2: the last gradient counts once, the first 1.5 times: a = 2.5. K 1: a = 1.
+
+    p = 1/2: sum p d/a = (5/2.5 + 3)/2 = 2.5, tau = 1.75: step 4.375.
+    """
+    answers = (5, 1, {"local-steps": 2}), (3, 1, {"local-steps": 1})
+    x, _ = scalar_round(FedNova(client_momentum=0.5), *answers)
+    assert x == pytest.approx(4.375, rel=1e-6)
+
+
 def scores(*values):
     return {"struggle": record({"scores": np.array(values, np.float32)})}
 

@@ -5,26 +5,16 @@ import copy
 import numpy as np
 import pytest
 import torch
-from flwr.app import MetricRecord, RecordDict
 from torch import nn
 from torch.nn import functional
 
-from clients import (
-    OBJECTIVES,
-    ContextStore,
-    Examples,
-    FedAvgClient,
-    LocalTask,
-    LocalTraining,
-    Memory,
-    Received,
-)
+from clients import OBJECTIVES, ContextStore, Examples, FedAvgClient, LocalTask, LocalTraining, Memory
 from strategies import STRATEGIES
 from strategies.messages.gate import ReplyRefused
 from strategies.messages.replies import NO_ANSWER
 from strategies.rules.fedtan import _expected
 
-from ..helpers import CannedGrid, ndarrays, record, train
+from ..helpers import CannedGrid, answered, ndarrays, train
 
 SIZES, BATCH, RATE = (30, 20, 5, 2), 8, 0.3
 
@@ -72,19 +62,11 @@ def one_round(model, number=2, lost=lambda i, asked: False, weighting="num-examp
 
     def client(message, i):
         made = FedAvgClient(task(copy.deepcopy(model), i, objective), Memory(ContextStore()))
-        received = {name: ndarrays(arrays) for name, arrays in message.content.array_records.items()}
-        config = dict(message.content.config_records["config"])
-        given = Received(received.pop("arrays"), received)
-        config |= {"client-lr": RATE, "eval-splits": "", "weighting": weighting}
         asked.append(message.content.object_id)
         number = len({*asked})
-        if message.metadata.message_type == "train":
-            update = made.fit(given, config)
-            content = {"arrays": record(update.arrays.by_name())}
-        else:
-            content = {n: record(arrays) for n, arrays in made.first_answer(given, config).items()}
-        content["metrics"] = MetricRecord({"num-examples": SIZES[i]})
-        return None if lost(i, number) else type(message)(RecordDict(content), reply_to=message)
+        told = {"client-lr": RATE, "eval-splits": "", "weighting": weighting}
+        reply = answered(message, made, told)
+        return None if lost(i, number) else reply
 
     grid = CannedGrid(len(SIZES), client)
     sent = {name: entry.numpy() for name, entry in model.state_dict().items()}

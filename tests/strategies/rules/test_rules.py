@@ -18,7 +18,6 @@ from strategies import (
     FedAvg,
     FedAvgM,
     FedDisco,
-    FedDyn,
     FedExP,
     FedNova,
     FedYogi,
@@ -146,14 +145,6 @@ def fednova(x):
         yield x
 
 
-def feddyn(x, alpha=0.4, clients=4):
-    h = np.zeros_like(x)
-    for a in ROUNDS:
-        h = h - alpha / clients * a.d.sum(axis=0)
-        x = x + a.d.mean(axis=0) - h / alpha
-        yield x
-
-
 ADAPTIVE = {"eta": 0.01, "beta_1": 0.9, "beta_2": 0.99, "tau": 1e-3}
 OF_ALL = {"num_clients": 4, "ask_partitions": True}
 CASES = {
@@ -216,7 +207,6 @@ CASES = {
         for a, b in ((0.5, 0.5), (0.0, 0.0), (0.2, 0.1))
     },
     "fednova": (FedNova, {}, fednova),
-    "feddyn": (FedDyn, {"alpha": 0.4, "num_clients": 4}, feddyn),
 }
 
 
