@@ -141,10 +141,10 @@ def entries_like(w: Mapping[str, Tensor], seed: int) -> Entries:
     return {n: e + noise[n].abs() if e.is_floating_point() else e + seed for n, e in w.items()}
 
 
-def check_gradient(client, formula: Formula, where: Where = here, config=None) -> None:
+def check_gradient(client, formula: Formula, where: Where = here, config=None, records=None) -> None:
     """The gradient of a batch, away from x and with entries of its own, against finite differences.
 
-    Its objective finds another model as the one with which the last round ended.
+    Its objective finds another model as the one with which the last round ended, and what was received.
     """
     policy, model = next(n for n, cls in CLIENTS.items() if type(client) is cls), client.task.model
     fresh = {n: e.clone() for n, e in model.state_dict().items()}
@@ -153,7 +153,7 @@ def check_gradient(client, formula: Formula, where: Where = here, config=None) -
     client.memory.write("local", {n: own[n].numpy() for n in LOCAL[policy]})
     client.memory.write(client.objective_group, {n: e.numpy() for n, e in previous.items()})
     client.load(model.state_dict(), [received[n].numpy() for n in client.shared_names])
-    run = client.begin_run(dict(model.named_parameters()), CONFIG | (config or {}), {})
+    run = client.begin_run(dict(model.named_parameters()), CONFIG | (config or {}), records or {})
     w = x | {n: e for n, e in entries_like(x, 4).items() if n in SHAPES}
     model.load_state_dict(w)
     inputs, targets = client.task.train.prepared(np.arange(3, 12))
@@ -174,25 +174,30 @@ def check_gradient(client, formula: Formula, where: Where = here, config=None) -
     assert torch.equal(flat(model.state_dict()), point)
 
 
-def check_rounds(client, formula: Formula, where: Where = here, config=None) -> None:
-    """Three rounds of a client's training, from other received entries each, against the same written out."""
+def check_rounds(client, formula: Formula, where: Where = here, config=None, before=None) -> None:
+    """Three rounds of a client's training, from other received entries each, against the same written out.
+
+    ``before`` makes the formula's previous model of all that were received; by default the last trained.
+    """
     policy, model = next(n for n, cls in CLIENTS.items() if type(client) is cls), client.task.model
     initial = {n: e.clone() for n, e in model.state_dict().items()}
     own = {n: initial[n] for n in LOCAL[policy] if n in initial}
-    previous = None
+    ended, received = None, []
     for server_round in (1, 2, 3):
         x = entries_like(initial, 5 + server_round) | own
+        received.append(x)
         told = CONFIG | {"server-round": server_round, "client-lr": RATE} | (config or {})
         arrays, _, metrics = client.fit([x[n].numpy() for n in client.shared_names], told)
         client.memory.commit()
-        previous = trained(client, formula, where, x, previous, server_round)
-        own = {n: previous[n] for n in own}
+        previous = before(received) if before else ended
+        ended = trained(client, formula, where, x, previous, server_round)
+        own = {n: ended[n] for n in own}
         sent = dict(zip(client.shared_names, map(torch.from_numpy, arrays), strict=True))
         assert metrics["local-steps"] == 10
         kept = {n: torch.from_numpy(a) for n, a in (client.memory.read("local") or {}).items()}
         assert kept.keys() == own.keys()
         for name, entry in (sent | kept).items():
-            torch.testing.assert_close(entry, previous[name], atol=1e-9, rtol=0)
+            torch.testing.assert_close(entry, ended[name], atol=1e-9, rtol=0)
 
 
 def trained(

@@ -1,4 +1,4 @@
-"""Objectives against drift: BatchNorm, dropout, divergence; their rounds are in `strategies/rules/test_drift.py`."""
+"""Objectives against drift: BatchNorm, dropout, divergence; rounds are in strategies/rules/test_drift.py."""
 
 import copy
 

@@ -1,7 +1,7 @@
 """Rules with their objectives, both halves, on quadratics: each paper's algorithm in float64.
 
-Client i has f_i(w) = |A_i w - b_i|^2 / n_i and takes K_i gradient steps. In some rounds clients are missing,
-or train and their answer is lost.
+Client i has f_i(w) = |A_i w - b_i|^2 / n_i and takes K_i gradient steps. The last entry of w is its own: it
+is trained and never sent. In some rounds clients are missing, or train and their answer is lost.
 """
 
 # ruff: noqa: B023, each function is called in its round
@@ -24,7 +24,7 @@ from clients import (
     Memory,
     Regression,
 )
-from strategies import STRATEGIES, FedSMOO
+from strategies import STRATEGIES
 from strategies.messages.replies import NO_ANSWER
 
 from ..helpers import CannedGrid, answered, ndarrays, record, train, train_reply
@@ -33,7 +33,7 @@ CLIENTS, SIZE, LR = 4, 3, 0.05
 RNG = np.random.default_rng(7)
 EXAMPLES = np.array([6, 4, 9, 5])
 A, B = ([RNG.normal(size=(n, *shape)) for n in EXAMPLES] for shape in ((SIZE,), ()))
-START = RNG.normal(size=SIZE)
+START, OWN = RNG.normal(size=SIZE), 0.3
 STEPS = (3, 3, 5, 2)
 ROUNDS = [  # who trains, and whose answer arrives
     ((0, 1, 2, 3), (0, 1, 2, 3)),
@@ -43,16 +43,37 @@ ROUNDS = [  # who trains, and whose answer arrives
 ALL = [(tuple(range(CLIENTS)),) * 2] * 3
 
 
-def gradient(i, w):
-    return 2 / EXAMPLES[i] * A[i].T @ (A[i] @ w - B[i])
+class Written:
+    """The clients of a run: its rounds, and what is each one's own."""
 
+    def __init__(self, rounds):
+        self.rounds = rounds
+        self.own = np.full(CLIENTS, OWN)
 
-def descend(i, start, corrected, momentum=0.0, shift=0.0):
-    w, v = start.copy(), 0.0
-    for _ in range(STEPS[i]):
-        v = momentum * v + corrected(gradient(i, w), w)
-        w = w - LR * (v + shift)
-    return w
+    def __iter__(self):
+        return iter(self.rounds)
+
+    def gradient(self, i, w):
+        """Of f_i at w, and at x with what is the client's own."""
+        w = w if len(w) > SIZE else np.append(w, self.own[i])
+        return (
+            2 / EXAMPLES[i] * np.append(A[i], np.ones((EXAMPLES[i], 1)), 1).T @ (A[i] @ w[:-1] + w[-1] - B[i])
+        )
+
+    def at(self, i, x):
+        return self.gradient(i, x)[:-1]
+
+    def descend(self, i, x, corrected, momentum=0.0, decay=0.0, shift=0.0, uphill=None, share=1.0):
+        """Steps along what is made of the gradient and w, of its shared entries; a share is from uphill."""
+        w, v = np.append(x, self.own[i]), 0.0
+        for _ in range(STEPS[i]):
+            g = self.gradient(i, w)
+            if uphill:
+                g = (1 - share) * g + share * self.gradient(i, w + uphill(g))
+            v = momentum * v + np.append(corrected(g[:-1], w[:-1]), g[-1]) + decay * w
+            w = w - LR * (v + np.append(shift + np.zeros(SIZE), 0))
+            self.own[i] = w[-1]
+        return w[:-1]
 
 
 def mean(ends, arrived, by_examples=False):
@@ -60,25 +81,25 @@ def mean(ends, arrived, by_examples=False):
     return np.average([ends[i] for i in arrived], axis=0, weights=weights)
 
 
-def fednova(rounds, mu=0.0, momentum=0.0):
+def fednova(clients, mu=0.0, momentum=0.0):
     """a_i is (1 - (1 - lr mu)^K) / (lr mu), Wang et al. 2020, section 4; or theirs for momentum."""
     x = START.copy()
     k = np.array(STEPS)
     a = (1 - (1 - LR * mu) ** k) / (LR * mu) if mu else k
     if momentum:
         a = (k - momentum * (1 - momentum**k) / (1 - momentum)) / (1 - momentum)
-    for trained, arrived in rounds:
-        ends = {i: descend(i, x, lambda g, w: g + mu * (w - x), momentum) for i in trained}
+    for trained, arrived in clients:
+        ends = {i: clients.descend(i, x, lambda g, w: g + mu * (w - x), momentum) for i in trained}
         tau = np.average(a[list(arrived)], weights=EXAMPLES[list(arrived)])
         x = x + tau * mean({i: (ends[i] - x) / a[i] for i in arrived}, arrived, by_examples=True)
         yield x, x
 
 
-def scaffold(rounds, total=CLIENTS, momentum=0.0, decay=0.0, by_examples=False):
+def scaffold(clients, total=CLIENTS, momentum=0.0, decay=0.0, by_examples=False):
     """With momentum it is the loop of NIID-Bench: after each step of PyTorch's SGD, w -= lr (c - c_i)."""
     x, c, c_i = START.copy(), np.zeros(SIZE), np.zeros((CLIENTS, SIZE))
-    for trained, arrived in rounds:
-        ends = {i: descend(i, x, lambda g, w: g + decay * w, momentum, c - c_i[i]) for i in trained}
+    for trained, arrived in clients:
+        ends = {i: clients.descend(i, x, lambda g, w: g, momentum, decay, c - c_i[i]) for i in trained}
         change = {i: -c + (x - ends[i]) / (STEPS[i] * LR) for i in trained}
         for i in trained:
             c_i[i] += change[i]
@@ -87,33 +108,33 @@ def scaffold(rounds, total=CLIENTS, momentum=0.0, decay=0.0, by_examples=False):
         yield x, x
 
 
-def fedcm(rounds, a=0.3, eta=0.0):
+def fedcm(clients, a=0.3, eta=0.0):
     x, d = START.copy(), np.zeros(SIZE)
-    for trained, arrived in rounds:
-        ends = {i: descend(i, x, lambda g, w: a * g + (1 - a) * d) for i in trained}
+    for trained, arrived in clients:
+        ends = {i: clients.descend(i, x, lambda g, w: a * g + (1 - a) * d) for i in trained}
         d_new = mean({i: (x - ends[i]) / (LR * STEPS[i]) for i in arrived}, arrived)
         x = x - (eta or np.mean([LR * STEPS[i] for i in arrived])) * d_new
         d = d_new
         yield x, x
 
 
-def fedacg(rounds, lam=0.85, beta=0.2):
+def fedacg(clients, lam=0.85, beta=0.2):
     x, m = START.copy(), np.zeros(SIZE)
-    for trained, arrived in rounds:
+    for trained, arrived in clients:
         sent = x + lam * m
-        ends = {i: descend(i, sent, lambda g, w: g + beta * (w - sent)) for i in trained}
+        ends = {i: clients.descend(i, sent, lambda g, w: g + beta * (w - sent)) for i in trained}
         m = lam * m + mean(ends, arrived, by_examples=True) - sent
         x = x + m
         yield x + lam * m, x
 
 
-def feddc(rounds, alpha=0.2):
+def feddc(clients, alpha=0.2):
     x, c = START.copy(), np.zeros(SIZE)
     h, c_i, known = np.zeros((CLIENTS, SIZE)), np.zeros((CLIENTS, SIZE)), np.zeros((CLIENTS, SIZE))
-    for trained, arrived in rounds:
+    for trained, arrived in clients:
         ends, change = {}, {}
         for i in trained:
-            ends[i] = descend(i, x, lambda g, w, i=i: g + alpha * (w + h[i] - x) + c - c_i[i])
+            ends[i] = clients.descend(i, x, lambda g, w, i=i: g + alpha * (w + h[i] - x) + c - c_i[i])
             change[i] = -c + (x - ends[i]) / (STEPS[i] * LR)
         for i in trained:
             h[i] += ends[i] - x
@@ -125,25 +146,25 @@ def feddc(rounds, alpha=0.2):
         yield x, x
 
 
-def fedadmm(rounds, rho=0.4, eta=1.0):
+def fedadmm(clients, rho=0.4, eta=1.0):
     """A client that joins late has the initial model behind it."""
     x, y = START.copy(), np.zeros((CLIENTS, SIZE))
     local = np.tile(START, (CLIENTS, 1))
-    for trained, arrived in rounds:
+    for trained, arrived in clients:
         change = {}
         for i in trained:
             before = local[i] + y[i] / rho
-            local[i] = descend(i, x, lambda g, w, i=i: g + y[i] + rho * (w - x))
+            local[i] = clients.descend(i, x, lambda g, w, i=i: g + y[i] + rho * (w - x))
             y[i] = y[i] + rho * (local[i] - x)
             change[i] = local[i] + y[i] / rho - before
         x = x + eta * mean(change, arrived)
         yield x, x
 
 
-def feddyn(rounds, alpha=0.4):
+def feddyn(clients, alpha=0.4):
     x, h, g_i = START.copy(), np.zeros(SIZE), np.zeros((CLIENTS, SIZE))
-    for trained, arrived in rounds:
-        ends = {i: descend(i, x, lambda g, w, i=i: g - g_i[i] + alpha * (w - x)) for i in trained}
+    for trained, arrived in clients:
+        ends = {i: clients.descend(i, x, lambda g, w, i=i: g - g_i[i] + alpha * (w - x)) for i in trained}
         for i in trained:
             g_i[i] -= alpha * (ends[i] - x)
         h = h - alpha / CLIENTS * sum(ends[i] - x for i in arrived)
@@ -151,11 +172,50 @@ def feddyn(rounds, alpha=0.4):
         yield x, x
 
 
+def unit(d):
+    return d / np.linalg.norm(d)
+
+
+def fedspeed(clients, rho=0.2, a=0.7, lam=4.0):
+    x, g_i = START.copy(), np.zeros((CLIENTS, SIZE))
+    for trained, arrived in clients:
+        ends, sent = {}, {}
+        for i in trained:
+            pulled = lambda g, w, i=i: g - g_i[i] + (w - x) / lam  # noqa: E731
+            ends[i] = clients.descend(i, x, pulled, uphill=lambda g: rho * unit(g), share=a)
+            g_i[i] -= (ends[i] - x) / lam
+            sent[i] = ends[i] - lam * g_i[i]
+        x = mean(sent, arrived, by_examples=True)
+        yield x, x
+
+
+def fedsmoo(clients, rho=0.2, beta=5.0):
+    """mu_i changes in every step; h and x are FedDyn's with alpha 1 / beta."""
+    x, h, s = START.copy(), np.zeros(SIZE), np.zeros(SIZE)
+    dual, mu = np.zeros((CLIENTS, SIZE)), np.zeros((CLIENTS, SIZE))
+    for trained, arrived in clients:
+        ends, part = {}, {}
+        for i in trained:
+
+            def uphill(g, i=i):
+                e = rho * unit(g - np.append(mu[i] + s, 0))
+                mu[i] += e[:-1] - s
+                part[i] = mu[i] - e[:-1]
+                return e
+
+            ends[i] = clients.descend(i, x, lambda g, w, i=i: g - dual[i] + (w - x) / beta, uphill=uphill)
+            dual[i] -= (ends[i] - x) / beta
+        h = h - sum(ends[i] - x for i in arrived) / (beta * CLIENTS)
+        x = mean(ends, arrived) - beta * h
+        s = rho * unit(mean(part, arrived))
+        yield x, x
+
+
 LOST_QUESTIONS = {2: {2}}
 """By round, whose answer to the question before the training is lost; both train, and one answer counts."""
 
 
-def mimelite(rounds, optimizer, b1=0.8, b2=0.7, tau=0.1, eta=0.5, corrected=False):
+def mimelite(clients, optimizer, b1=0.8, b2=0.7, tau=0.1, eta=0.5, corrected=False):
     x, m, v = START.copy(), np.zeros(SIZE), np.zeros(SIZE)
 
     def moments(g, m, v):
@@ -166,14 +226,20 @@ def mimelite(rounds, optimizer, b1=0.8, b2=0.7, tau=0.1, eta=0.5, corrected=Fals
         above = g if optimizer == "adagrad" else m_new
         return above if optimizer == "momentum" else above / (np.sqrt(v_new) + tau)
 
-    for t, (trained, arrived) in enumerate(rounds, start=1):
+    for t, (trained, arrived) in enumerate(clients, start=1):
         told = [i for i in trained if i not in LOST_QUESTIONS.get(t, ())] if corrected else arrived
-        c = np.mean([gradient(i, x) for i in told], axis=0)
-        shift = {i: c - gradient(i, x) if corrected else 0.0 for i in trained}
-        ends = {i: descend(i, x, lambda g, w, i=i: step(g + shift[i], w)) for i in trained}
+        c = np.mean([clients.at(i, x) for i in told], axis=0)
+        shift = lambda i: c - clients.at(i, x) if corrected else 0.0  # noqa: E731
+        ends = {i: clients.descend(i, x, lambda g, w, i=i: step(g + shift(i), w)) for i in trained}
         m, v = moments(c, m, v)
         x = x + eta * mean({i: ends[i] - x for i in arrived}, arrived)
         yield x, x
+
+
+class Keeps(FedAvgClient):
+    @staticmethod
+    def local_entries(model):
+        return {"bias"}
 
 
 def ours(name, rounds, objective=None, server=None, training=None, **settings):
@@ -181,20 +247,19 @@ def ours(name, rounds, objective=None, server=None, training=None, **settings):
     rule = STRATEGIES[name](min_available_nodes=1, **(server or {}))
     memories = [ContextStore() for _ in range(CLIENTS)]
     sent = {"weight": START[None]}
+    initial = sent | {"bias": np.array([OWN])}
     for t, (trained, arrived) in enumerate(rounds, start=1):
 
         def client(message, i):
             if i not in trained:
                 return None
             own = Examples({"x": A[i], "y": B[i][:, None]}, np.arange(EXAMPLES[i]))
-            model = torch.nn.Linear(SIZE, 1, bias=False).double()
+            model = torch.nn.Linear(SIZE, 1).double()
             local = LocalTraining(STEPS[i], batch_size=0, **(training or {}))
             kind = OBJECTIVES[objective or name]
-            task = LocalTask(model, {"weight": START[None]}, own, {}, local, (0, i), kind, Regression())
+            task = LocalTask(model, initial, own, {}, local, (0, i), kind, Regression())
             memory = Memory(memories[i])
-            reply = answered(
-                message, FedAvgClient(task, memory), settings | {"client-lr": LR, "eval-splits": ""}
-            )
+            reply = answered(message, Keeps(task, memory), settings | {"client-lr": LR, "eval-splits": ""})
             memory.commit()
             asked = message.metadata.message_type == "evaluate"
             lost = i in LOST_QUESTIONS.get(t, ()) if asked else i not in arrived
@@ -223,6 +288,10 @@ CASES = {
     "fedacg": (fedacg, {"acg-beta": 0.2}),
     "feddc": (feddc, {"dc-alpha": 0.2}),
     "feddyn": (feddyn, {"server": {"alpha": 0.4}, "alpha": 0.4}),
+    "fedavg with fedspeed": (
+        fedspeed, {"objective": "fedspeed", "rho": 0.2, "speed-alpha": 0.7, "speed-lambda": 4.0},
+    ),
+    "fedsmoo": (fedsmoo, {"server": {"rho": 0.2, "beta": 5.0}, "rho": 0.2, "smoo-beta": 5.0}),
     "fedadmm": (fedadmm, {"admm-rho": 0.4}),
     "fedadmm with eta": (partial(fedadmm, eta=0.5), {"server": {"eta": 0.5}, "admm-rho": 0.4}),
     **{
@@ -244,7 +313,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_three_rounds_by_the_paper(case):
     written, settings = CASES[case]
-    found = zip(written(ROUNDS), ours(case.split()[0], ROUNDS, **settings), strict=True)
+    found = zip(written(Written(ROUNDS)), ours(case.split()[0], ROUNDS, **settings), strict=True)
     for t, (expected, got) in enumerate(found, start=1):
         for one, other in zip(expected, got, strict=True):
             np.testing.assert_allclose(other, one, atol=1e-9, err_msg=f"round {t}")
@@ -256,7 +325,7 @@ def test_fedadmm_with_all_clients_is_feddyn():
     The authors' code sends 2 (x_i - x), which is that in the first round only.
     """
     admm = [x for x, _ in ours("fedadmm", ALL, **{"admm-rho": 0.4})]
-    np.testing.assert_allclose(admm, [x for x, _ in feddyn(ALL)], atol=1e-9)
+    np.testing.assert_allclose(admm, [x for x, _ in feddyn(Written(ALL))], atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["fedcm", "feddc", "fedadmm", "mimelite"])
@@ -303,28 +372,3 @@ def test_without_an_answer_to_its_question_mime_asks_nobody_to_train():
     assert {i: reason.partition(":")[0] for i, reason in reasons.items()} == {
         0: "question", 1: "question", 2: NO_ANSWER
     }  # fmt: skip
-
-
-def test_fedsmoo_by_hand():
-    """beta 2, rho 0.5, M 4; models x + 1 and x + 3, and (3, 4) and (-1, 0) as the parts of s: mean (1, 2).
-
-    h and x are FedDyn's with alpha 1/2: x = 3, then 7. s = 0 at first, then 0.5 (1, 2) / sqrt(5).
-    """
-    strategy, sent = FedSMOO(beta=2.0, rho=0.5, num_clients=4), []
-
-    def answer(message, partition, x, t):
-        if partition == 0:
-            sent.append(message.content["perturbation"]["w"].numpy())
-        reply = train_reply(message, {"w": x + (1, 3)[partition]}, (1, 1000)[partition])
-        part = ((3.0, 4.0), (-1.0, 0.0))[partition]
-        reply.content["perturbation"] = record({"w": np.array(part, np.float32)})
-        return reply
-
-    x, found = np.zeros(2, np.float32), []
-    for t in (1, 2):
-        grid = CannedGrid(2, lambda m, i, x=x, t=t: answer(m, i, x, t))
-        updated, _ = train(strategy, {"w": x}, grid, t)
-        x = ndarrays(updated)["w"]
-        found.append(x.tolist())
-    np.testing.assert_allclose(found, [[3, 3], [7, 7]], atol=1e-6)
-    np.testing.assert_allclose(sent, [[0, 0], np.array([0.5, 1.0]) / np.sqrt(5)], atol=1e-6)
