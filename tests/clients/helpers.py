@@ -1,10 +1,10 @@
-"""A client on made-up images."""
+"""A client on made-up images, and its rounds."""
 
 import numpy as np
 import torch
 from torch import nn
 
-from clients import OBJECTIVES, ContextStore, Examples, LocalTask, LocalTraining, Memory
+from clients import OBJECTIVES, ContextStore, Examples, LocalTask, LocalTraining, Memory, Received
 
 CONFIG = {"server-round": 1, "client-lr": 0.1, "eval-splits": ""}
 
@@ -48,3 +48,24 @@ def batch_statistics(layer="2", channels=5):
     mean, variance = f"0:{layer}.running_mean", f"0:{layer}.running_var"
     of_layer = {mean: zeros, variance: ones, f"{mean}.gradient": zeros, f"{variance}.gradient": zeros}
     return of_layer | {"shares": np.ones(2), "weight": np.full(1, 40.0)}
+
+
+def received(client, value=0.0):
+    """The initial model, and what servers send beside it to any objective, with this value."""
+    alike = {name: np.full_like(client.task.initial[name], value) for name in client.trained_names}
+    names = ("control", "gradient", "h", "perturbation", "momentum", "second-moment")
+    records = {**dict.fromkeys(names, alike), "batch-statistics": batch_statistics()}
+    return Received({name: client.task.initial[name] for name in client.shared_names}, records)
+
+
+def two_rounds(client, value=0.0, **config):
+    """All that a client sends and keeps in two rounds, by (round, group, name), and the metrics of both."""
+    found, metrics = {}, []
+    for server_round in (1, 2):
+        update = client.fit(received(client, value), CONFIG | {"server-round": server_round} | config)
+        client.memory.commit()
+        groups = {"sent": update.arrays.by_name(), **update.records, **client.memory._store.groups()}
+        for group, entries in groups.items():
+            found |= {(server_round, group, name): entry for name, entry in entries.items()}
+        metrics.append(update.metrics)
+    return found, metrics

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from clients import CLIENTS, OBJECTIVES, LocalTraining, Received
+from clients import CLIENTS, OBJECTIVES, LocalTraining
 from clients.modules.precision import compute_in
 
-from .helpers import CONFIG, batch_statistics, conv_model, make_client, small_model
+from .helpers import CONFIG, conv_model, make_client, received, small_model, two_rounds
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 needs_gpu = pytest.mark.skipif(DEVICE == "cpu", reason="needs a GPU")
@@ -37,27 +37,9 @@ def make(device, name="fedbn", objective="plain", make_model=small_model, precis
     return on_device(client, device)
 
 
-def received(client):
-    """The initial model, and what the server sends to objectives with a record."""
-    small = {name: np.full_like(client.task.initial[name], 0.01) for name in client.trained_names}
-    shared = {name: client.task.initial[name] for name in client.shared_names}
-    records = ("control", "gradient", "h", "perturbation", "momentum", "second-moment")
-    return Received(shared, {**dict.fromkeys(records, small), "batch-statistics": batch_statistics()})
-
-
-def two_rounds(client):
-    """All that it sends and keeps, by name, and its metrics."""
-    found = {}
-    for server_round in (1, 2):
-        config = CONFIG | {"server-round": server_round, "eval-splits": "test,val"}
-        update = client.fit(received(client), config)
-        client.memory.commit()
-        arrays = dict(zip(client.shared_names, update.arrays, strict=True))
-        groups = update.records | {g: client.memory.read(g) or {} for g in ("local", client.objective_group)}
-        for group, entries in {"sent": arrays, **groups}.items():
-            found |= {(server_round, group, name): entry for name, entry in entries.items()}
-        found[server_round, "metrics", ""] = [value for _, value in sorted(update.metrics.items())]
-    return found
+def rounds_of(client):
+    found, metrics = two_rounds(client, 0.01, **{"eval-splits": "test,val"})
+    return found | {("metrics", i): [one[name] for name in sorted(one)] for i, one in enumerate(metrics)}
 
 
 def assert_close(found, expected, atol):
@@ -68,23 +50,47 @@ def assert_close(found, expected, atol):
 
 @pytest.mark.parametrize("objective", some_run_here(OBJECTIVES, {"fedtan", "scaffold"}))
 def test_every_objective_trains_as_on_the_cpu(objective):
-    on_gpu, on_cpu = (two_rounds(make(device, objective=objective)) for device in (DEVICE, "cpu"))
+    on_gpu, on_cpu = (rounds_of(make(device, objective=objective)) for device in (DEVICE, "cpu"))
     assert_close(on_gpu, on_cpu, atol=1e-3 if objective == "fedproto" else 1e-4)
 
 
 @pytest.mark.parametrize("client", some_run_here(CLIENTS, {"ditto"}))
 def test_every_client_trains_as_on_the_cpu(client):
-    assert_close(two_rounds(make(DEVICE, client)), two_rounds(make("cpu", client)), atol=1e-4)
+    assert_close(rounds_of(make(DEVICE, client)), rounds_of(make("cpu", client)), atol=1e-4)
 
 
 def test_convolutions_in_float32_are_those_of_the_cpu():
-    on_gpu, on_cpu = (two_rounds(make(device, make_model=conv_model)) for device in (DEVICE, "cpu"))
+    on_gpu, on_cpu = (rounds_of(make(device, make_model=conv_model)) for device in (DEVICE, "cpu"))
     assert_close(on_gpu, on_cpu, atol=1e-4)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision_rounds_and_sends_float32(precision):
-    half, whole = (two_rounds(make(DEVICE, "shared", precision=p)) for p in (precision, "fp32"))
+    half, whole = (rounds_of(make(DEVICE, "shared", precision=p)) for p in (precision, "fp32"))
     assert {np.asarray(entry).dtype.name for entry in half.values()} <= {"float32", "float64", "int64"}
     assert all(np.isfinite(entry).all() for entry in half.values())
     assert any(not np.array_equal(half[key], entry) for key, entry in whole.items())
+
+
+NEEDS_VALUES = {"fedlc", "fedntd", "fedrs", "fedtan", "mimelite"}
+"""They select or count by values, which meta tensors do not have."""
+
+
+@pytest.mark.parametrize("objective", sorted(OBJECTIVES.keys() - NEEDS_VALUES))
+def test_a_step_of_every_objective_stays_on_the_device(objective):
+    """On PyTorch's meta device, whose tensors mix with no others."""
+    client = make("meta", objective=objective)
+    task, prototypes = (
+        client.task,
+        {"prototypes": np.zeros((3, 5), np.float32), "known": np.ones(3, np.float32)},
+    )
+    records = received(client).records | {"prototypes": prototypes}
+    parameters = dict(task.model.named_parameters())
+    run = client.begin_run(parameters, CONFIG, records)
+    ((inputs, targets),) = task.train.load([np.arange(8)], training=True)
+    loss, output = run.objective.loss(task.model, inputs, targets)
+    torch.autograd.backward(loss)
+    run.objective.correct_gradients()
+    run.training.make_optimizer(parameters.values(), 0.1).step()
+    for tensor in (loss, output, *(p.grad for p in parameters.values())):
+        assert tensor.device.type == "meta"

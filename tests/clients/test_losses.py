@@ -1,33 +1,17 @@
 """Losses against their formulas, and what they are where a setting says nothing; with every objective."""
 
-from itertools import product
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clients import LOSSES, PROBLEMS, Examples, FedAvgClient, LocalTraining
-from clients import OBJECTIVES as BUILT_IN
+from clients import LOSSES, PROBLEMS, Examples
 
 from .helpers import CONFIG
-from .helpers import make_client as small_client
 from .objectives.test_formulas import RHO, uphill
 from .written import CASES, CLASSES, COUNTS, TRAINING, At, check_rounds, cross_entropy, forward, make_client
 
-OBJECTIVES = (
-    "plain",
-    "fedprox",
-    "moon",
-    "fedrs",
-    "fedlc",
-    "fedsam",
-    "fedspeed",
-    "fedntd",
-    "fedgkd",
-    "feddecorr",
-)
 SETTINGS = {
     "auto": {},
     "class-balanced": {"beta": 0.9},
@@ -118,27 +102,6 @@ def test_a_setting_that_says_nothing_leaves_cross_entropy(name, settings, z, tar
     torch.testing.assert_close(loss(z, targets), cross_entropy(z, targets).mean())
 
 
-@pytest.mark.parametrize("name", ["class-balanced", "logit-adjusted"])
-@settings(max_examples=20)
-@given(logits, answers, st.integers(1, 9))
-def test_as_many_examples_of_each_class_leave_cross_entropy(name, z, targets, times):
-    loss = loss_of(name, list(range(CLASSES)) * times)
-    torch.testing.assert_close(loss(z, targets, "none"), cross_entropy(z, targets))
-
-
-def test_class_balanced_by_hand():
-    """Two examples of class 0, one of class 1, beta 1/2: (1/2) / (3/4) = 2/3 and 1, scaled to 0.8 and 1.2."""
-    z, targets = torch.zeros(3, 3), torch.tensor([0, 1, 0])
-    each = loss_of("class-balanced", [0, 0, 1], beta=0.5)(z, targets, "none")
-    assert (each / np.log(3)).tolist() == pytest.approx([0.8, 1.2, 0.8])
-
-
-def test_logit_adjusted_by_hand():
-    """Shares 3/4, 1/4 and 1/4 for the class that is not there: of equal logits 3/5, 1/5 and 1/5 is left."""
-    each = loss_of("logit-adjusted", [0, 0, 0, 1])(torch.zeros(3, 3), torch.arange(3), "none")
-    assert each.tolist() == pytest.approx([-np.log(0.6), -np.log(0.2), -np.log(0.2)])
-
-
 def test_weighted_bce_by_hand():
     """Two of five examples have the first label, so it weighs 3/2; none has the second: it would weigh 5."""
     labels = np.array([[1, 0], [1, 0], [0, 0], [0, 0], [0, 0]], np.float32)
@@ -168,31 +131,6 @@ def test_which_losses_need_classes():
 def test_without_examples_counts_are_refused(name):
     with pytest.raises(ValueError, match="needs the client's examples"):
         LOSSES[name]()(torch.zeros(2, 3), torch.zeros(2, dtype=torch.long))
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize(
-    ("objective", "loss"),
-    [
-        (objective, loss)
-        for objective, loss in product(OBJECTIVES, SETTINGS)
-        if loss in BUILT_IN[objective].requires.get("loss", SETTINGS)
-    ],
-)
-def test_every_objective_learns_with_every_loss(objective, loss):
-    """Five rounds on classes that can be told: the usual loss, at which all are scored, falls."""
-    client = small_client(FedAvgClient, training=LocalTraining(2, 8), objective=objective)
-    examples = client.task.train
-    examples.columns["y"][:] = examples.columns["x"].reshape(40, 4)[:, :3].argmax(1)
-    client.task.__dict__.update(evaluation={"test": examples}, loss=LOSSES[loss])
-    parameters, losses = client.get_parameters({}), []
-    for server_round in range(1, 6):
-        output = CONFIG | {"server-round": server_round, "eval-splits": "test"}
-        parameters, _, metrics = client.fit(parameters, output)
-        client.memory.commit()
-        losses.append(metrics["loss"])
-        assert np.isfinite(metrics["train-loss"])
-    assert losses[-1] < 0.8 * losses[0]
 
 
 @pytest.mark.parametrize("name", WRITTEN)

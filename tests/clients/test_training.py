@@ -33,24 +33,6 @@ def full_batch_gradient(weight, bias, examples):
     return p.T @ x / len(x), p.mean(0)
 
 
-@pytest.mark.parametrize(("momentum", "decay", "clip"), [(0, 0, 0), (0.9, 0, 0), (0.9, 0.1, 0), (0, 0, 0.05)])
-def test_full_batch_sgd_is_gradient_descent(momentum, decay, clip):
-    examples, model = make_examples(), linear_model()
-    parameters = [p.detach().double().numpy().copy() for p in model.parameters()]
-    velocity = [np.zeros_like(p) for p in parameters]
-    for _ in range(3):
-        gradient = full_batch_gradient(*parameters, examples)
-        norm = np.sqrt(sum((g**2).sum() for g in gradient))
-        scale = min(1.0, clip / norm) if clip else 1.0
-        for p, v, g in zip(parameters, velocity, gradient, strict=True):
-            v[...] = momentum * v + scale * g + decay * p
-            np.subtract(p, 0.5 * v, out=p)
-    training = LocalTraining(3, 0, momentum=momentum, weight_decay=decay, clip_norm=clip)
-    train_model(model, LocalRun(examples, training, Objective({}, {}), 0.5, (0,)))
-    for got, expected in zip(model.parameters(), parameters, strict=True):
-        np.testing.assert_allclose(got.detach().numpy(), expected, atol=1e-5)
-
-
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("rate", [0.1, 0.025])
 def test_the_learning_rate_is_that_of_the_message(rate, optimizer):
@@ -61,32 +43,6 @@ def test_the_learning_rate_is_that_of_the_message(rate, optimizer):
     gradient = full_batch_gradient(start[0].astype(float), np.zeros(3), client.task.train)[0]
     expected = gradient if optimizer == "sgd" else np.sign(gradient)
     np.testing.assert_allclose(moved, -rate * expected, rtol=1e-3, atol=1e-7)
-
-
-@pytest.mark.parametrize("decay", [0, 0.3])
-def test_adam_is_adam(decay):
-    """Kingma and Ba 2015, algorithm 1, with weight decay in the gradient; three full batches."""
-    examples, model = make_examples(), linear_model()
-    parameters = [p.detach().double().numpy().copy() for p in model.parameters()]
-    first, second = ([np.zeros_like(p) for p in parameters] for _ in range(2))
-    for t in (1, 2, 3):
-        gradient = full_batch_gradient(*parameters, examples)
-        for p, m, v, plain in zip(parameters, first, second, gradient, strict=True):
-            g = plain + decay * p
-            m[...] = 0.9 * m + 0.1 * g
-            v[...] = 0.999 * v + 0.001 * g**2
-            p[...] -= 0.01 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
-    training = LocalTraining(3, 0, "adam", weight_decay=decay)
-    train_model(model, LocalRun(examples, training, Objective({}, {}), 0.01, (0,)))
-    for got, expected in zip(model.parameters(), parameters, strict=True):
-        np.testing.assert_allclose(got.detach().numpy(), expected, atol=1e-5)
-
-
-def test_momentum_starts_anew_each_round():
-    client = make_client(FedAvgClient, training=LocalTraining(2, 8, momentum=0.9))
-    start = client.get_parameters({})
-    for first, again in zip(client.fit(start, CONFIG)[0], client.fit(start, CONFIG)[0], strict=True):
-        np.testing.assert_array_equal(first, again)
 
 
 def test_what_is_clipped_is_the_whole_gradient_corrections_included():
@@ -108,13 +64,6 @@ def test_figures_of_training_are_means_over_the_examples_of_the_last_epoch():
     assert metrics["train-loss"] == pytest.approx(start["loss"], rel=1e-5)
     assert metrics["train-accuracy"] == start["accuracy"]
     assert metrics["local-steps"] == 6
-
-
-def test_every_epoch_is_shuffled_anew():
-    run = LocalRun(make_examples(), LocalTraining(2, 8), Objective({}, {}), 0.1, (0,))
-    first, second = (np.concatenate(batches) for batches in run.epochs(run.generator()))
-    assert sorted(first) == sorted(second) == list(range(40))
-    assert list(first) != list(second)
 
 
 SIZES = [

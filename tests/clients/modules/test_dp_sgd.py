@@ -82,31 +82,6 @@ def linear_regression():
     return model, Objective({}, {}, problem=Regression())
 
 
-def test_linear_regression_by_hand():
-    """Residuals 2 and -0.5, gradients (8, 0, 4) of length sqrt(80) and (0, -1, -1) of length sqrt(2)."""
-    model, objective = linear_regression()
-    x, y = torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([[0.5], [0.0]])
-    mechanism(4.0).backward(model, objective, x, y, 2)
-    scale = 4 / math.sqrt(80)
-    np.testing.assert_allclose(model.weight.grad[0], [4 * scale, -0.5], rtol=1e-5)
-    np.testing.assert_allclose(model.bias.grad, [(4 * scale - 1) / 2], rtol=1e-5)
-
-
-def test_opacus_finds_the_same():
-    grad_sample = pytest.importorskip("opacus.grad_sample")
-    model, (inputs, targets) = network(), batch()
-    mechanism(0.3).backward(model, Objective({}, {}), inputs, targets, 7)
-    ours = gradients(model)
-    model.zero_grad()
-    wrapped = grad_sample.GradSampleModule(model, loss_reduction="sum")
-    nn.functional.cross_entropy(wrapped(inputs), targets, reduction="sum").backward()
-    singles = [p.grad_sample.flatten(1) for p in wrapped.parameters()]
-    norms = torch.cat(singles, 1).norm(dim=1)
-    factors = (0.3 / norms).clamp(max=1.0)
-    for got, single in zip(ours, singles, strict=True):
-        torch.testing.assert_close(got.flatten(), factors @ single / 7, atol=1e-5, rtol=0)
-
-
 def test_a_large_batch_is_taken_in_parts(monkeypatch):
     model, (inputs, targets) = network(), batch(40)
     mechanism(0.3).backward(model, Objective({}, {}), inputs, targets, 8)

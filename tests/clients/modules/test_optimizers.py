@@ -80,19 +80,6 @@ def test_sgd_is_torchs_to_the_bit():
     assert torch.equal(ours, torchs)
 
 
-def test_nesterov_by_hand():
-    """v = 0.9 v + g, p -= lr (g + 0.9 v), with g = gradient + 0.1 p."""
-    p, v = 1.0, 0.0
-    for gradient in (0.5, -0.25, 1.0):
-        g = gradient + DECAY * p
-        v = MOMENTUM * v + g
-        p -= RATE * (g + MOMENTUM * v)
-    (found,) = after_steps(
-        "sgd:nesterov=true", [torch.ones(1)], [[torch.tensor([g])] for g in (0.5, -0.25, 1.0)]
-    )
-    assert found.item() == pytest.approx(p, rel=1e-6)
-
-
 def test_adamw_by_hand():
     """Loshchilov and Hutter 2019, algorithm 2, with other betas than torch's defaults."""
     p, m, v = 1.0, 0.0, 0.0

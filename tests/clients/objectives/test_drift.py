@@ -12,7 +12,7 @@ from torch.nn import functional
 from clients import OBJECTIVES, FedAvgClient, FedBNClient, LocalTraining, Received
 from clients.objectives import LocalWork
 
-from ..helpers import CONFIG, batch_statistics, make_client, small_model
+from ..helpers import CONFIG, make_client, received, small_model
 
 SETTINGS = CONFIG | {"mu": 0.3, "alpha": 0.7}
 
@@ -40,16 +40,13 @@ def test_what_the_loss_does_not_reach_stays(name):
     """Whatever is remembered, received, or decays."""
     training = LocalTraining(2, 8, weight_decay=0.1)
     client = make_client(FedAvgClient, model=Reaches(), training=training, objective=name)
-    control = {n: np.full_like(client.task.initial[n], 2) for n in client.trained_names}
-    sevens = {n: np.full_like(a, 7) for n, a in control.items()}
+    sevens = {n: np.full_like(client.task.initial[n], 7) for n in client.trained_names}
     if name == "fedspeed":  # what it never reached has g_i = 0; otherwise it sends what was held back
         sevens |= {n: np.zeros_like(a) for n, a in sevens.items() if n.startswith("idle")}
     if client.task.objective.remembers:
         kinds = {"fedgkd": ("0/",), "fedsmoo": ("lambda.", "mu.")}.get(name, ("",))
         client.memory.write(name, {kind + n: a for kind in kinds for n, a in sevens.items()})
-    names = ("control", "perturbation", "momentum", "second-moment", "gradient")
-    records = {**dict.fromkeys(names, control), "batch-statistics": batch_statistics()}
-    sent, *_ = client.fit(Received(client.get_parameters({}).by_name(), records), SETTINGS)
+    sent, *_ = client.fit(received(client, 2), SETTINGS)
     changed = {n: not np.array_equal(a, client.task.initial[n]) for n, a in sent.by_name().items()}
     assert changed == {"used.weight": True, "used.bias": True, "idle.weight": False, "idle.bias": False}
 

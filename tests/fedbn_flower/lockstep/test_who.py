@@ -11,18 +11,19 @@ from clients.modules.precision import compute_in
 from fedbn_flower.lockstep import fit_in_lockstep, reason_not_equivalent, reason_not_supported
 from tests.surroundings import SET
 
-from ...clients.helpers import CONFIG, conv_model, make_client, make_examples, small_model
+from ...clients.helpers import CONFIG, conv_model, make_client, make_examples, received, small_model
 from ...clients.modules.test_precision import HALF
 from ...clients.modules.test_surroundings import check_it_trains_and_evaluates_as_ever
 from ...clients.networks import dropping
 from ...clients.policies.test_shares import sharing
-from ...clients.test_gpu import DEVICE, make, needs_gpu, received
-from ...clients.test_losses import OBJECTIVES, SETTINGS, OwnFocal
+from ...clients.test_gpu import DEVICE, make, needs_gpu
+from ...clients.test_losses import SETTINGS, OwnFocal
 from .test_lockstep import assert_same, check, cohort, rounds
 
 ALONE = (
     "apfl", "ditto", "fbn", "fedala", "fedbabu", "fedrep", "fedrod", "hbn", "per-fedavg", "pfedme",
 )  # fmt: skip
+NOT_ELEMENTWISE = ("moon", "fedrs", "fedlc", "fedsam", "fedspeed", "fedntd", "fedgkd", "feddecorr")
 SHARES = [(0.05, 1.0), (0.3, 0.9), (1.0, 0.5), (0.99, 0.02), (0.5, 0.6), (1.0, 0.1)]
 
 
@@ -120,7 +121,7 @@ def test_clients_whose_losses_are_alike_train_in_lockstep(name):
     [
         ("plain", "class-balanced", "loss ClassBalanced does not set `alike`"),
         ("plain", "logit-adjusted", "loss LogitAdjusted does not set `alike`"),
-        *((name, "auto", "does not set `elementwise`") for name in OBJECTIVES[2:]),
+        *((name, "auto", "does not set `elementwise`") for name in NOT_ELEMENTWISE),
     ],
 )
 def test_what_needs_something_of_the_client_trains_alone(objective, loss, why):
