@@ -54,6 +54,8 @@ NINES = re.compile(r"-9+(\.9+)?|99+(\.9+)?")
 """A number that stands for a missing value in many files."""
 SURE = -99
 """A number of nines, up to which it is one among others that are not negative."""
+MOST_GAPS = 5
+"""Such a number above that is one if it is so many times as far from the others as these are apart."""
 
 
 LEAST_FACTOR = 2.0
@@ -293,10 +295,14 @@ def _numbers(dataset: Dataset, kind: Table) -> Iterator[tuple[str, NDArray, tupl
 
 
 def _is_far(value: float, others: Numbers) -> bool:
-    """Return whether a number of nines is far from all others: by their range, or twice that for 99."""
+    """Return whether a number of nines is far from all others: by their range, or twice that for 99.
+
+    One below 0 among others that are not need only be further from them than they are from each other.
+    """
     low, high = float(others.min()), float(others.max())
-    if value <= SURE and low >= 0:
-        return True
+    if value < 0 <= low:
+        apart = MOST_GAPS * np.diff(np.unique(others)).max(initial=0)
+        return value <= SURE or low - value > min(apart, high - low)
     gap = max(low - value, value - high)
     return gap > (2 if -SURE >= value >= 0 else 1) * (high - low)
 
@@ -316,9 +322,9 @@ def warn_about_site_units(dataset: Dataset, shares: Shares, names: Sequence[str]
     import pandas as pd
 
     columns = {name: at.start for name, words, at in columns_of(kind) if not words}
-    rows = np.concatenate([np.empty(0, np.int64), *(shares[i] for i in range(len(shares)))])
+    rows, owner = _by_client(shares)
     table = pd.DataFrame(kind.train["x"][np.ix_(rows, list(columns.values()))], columns=list(columns))
-    by_client = table.groupby(np.repeat(np.arange(len(shares)), shares.sizes))
+    by_client = table.groupby(owner)
     enough = by_client.count() >= LEAST
     low, middle, high = (by_client.quantile(q).where(enough) for q in SPREAD)
     spread = (high / low.where(low > 0)).where(high > low)
@@ -345,8 +351,7 @@ def warn_about_sites_without_values(dataset: Dataset, shares: Shares, names: Seq
     kind, sizes = dataset.kind, shares.sizes
     if not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
         return
-    rows = np.concatenate([np.empty(0, np.int64), *(shares[i] for i in range(len(shares)))])
-    owner = np.repeat(np.arange(len(shares)), sizes)
+    rows, owner = _by_client(shares)
     limit = log(CHANCE / max(1, len(kind.facts["columns"]) * len(shares)))
     found = []
     for column in _columns(kind, rows):
@@ -362,6 +367,48 @@ def warn_about_sites_without_values(dataset: Dataset, shares: Shares, names: Seq
             f"columns: lacking? no training row has {listed(found, MAX_SHOWN)}, where it is filled with one "
             "value; name the columns to use without it, or find out why"
         )
+
+
+def warn_about_words_of_sites(dataset: Dataset, shares: Shares, names: Sequence[str]) -> Iterator[str]:
+    """Yield a warning of categories for which a client has other words than all others: ``f`` for ``female``.
+
+    It has two words or more, as the others have, and no chance would draw new ones so often: their rows
+    have few words that are found only once.
+    """
+    kind = dataset.kind
+    if not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
+        return
+    rows, owner = _by_client(shares)
+    words = {name: words for name, words, _ in columns_of(kind)}
+    limit = log(CHANCE / max(1, len(words) * len(shares)))
+    found = []
+    for column in _columns(kind, rows):
+        there = ~np.isnan(column.values)
+        if not column.words or not there.any():
+            continue
+        whose, which = owner[there], column.values[there].astype(np.int64)
+        counts = np.bincount(which, minlength=column.words)
+        client, word = np.unique(np.stack([whose, which]), axis=1)
+        shared = np.bincount(word, minlength=column.words)[word] > 1
+        for i in np.setdiff1d(client, client[shared]).tolist():
+            own, theirs = word[client == i], np.unique(word[client != i])
+            if min(len(own), len(theirs)) < 2:
+                continue
+            new = np.count_nonzero(counts[theirs] == 1) / counts[theirs].sum()
+            if counts[own].sum() * log(max(new, 1e-300)) < limit:
+                shown = quoted([words[column.name][k] for k in own], MAX_SHOWN)
+                found.append(f"{column.name!r} at {_called(names, i)} ({shown})")
+    if found:
+        yield (
+            f"columns: words? no word of {listed(found, MAX_SHOWN)} is found at another client; if they mean "
+            "what others write, write the same words"
+        )
+
+
+def _by_client(shares: Shares) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return all clients' training rows, one client's after the other's, and whose each is."""
+    rows = np.concatenate([np.empty(0, np.int64), *(shares[i] for i in range(len(shares)))])
+    return rows, np.repeat(np.arange(len(shares)), shares.sizes)
 
 
 def _called(names: Sequence[str], client: int) -> str:

@@ -11,6 +11,7 @@ from .inputs import (
     warn_about_float_pictures,
     warn_about_site_units,
     warn_about_sites_without_values,
+    warn_about_words_of_sites,
 )
 from .leaks import warn_about_leaks
 from .targets import warn_about_labels, warn_about_targets
@@ -31,4 +32,5 @@ def warn_about_data(inputs: RunInputs) -> Iterator[str]:
         yield from warn_about_same_clients(dataset)
         yield from warn_about_site_units(dataset, shares, inputs.client_names)
         yield from warn_about_sites_without_values(dataset, shares, inputs.client_names)
+        yield from warn_about_words_of_sites(dataset, shares, inputs.client_names)
         yield from warn_about_targets(dataset, shares, inferred=config.problem == NOT_GIVEN)

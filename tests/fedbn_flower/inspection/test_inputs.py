@@ -23,6 +23,8 @@ RNG = np.random.default_rng(0)
 DAYS = pd.to_datetime("2015-01-01") + pd.to_timedelta(RNG.permutation(3000)[:N], "D")
 BIRTHS = pd.to_datetime("1930-01-01") + pd.to_timedelta(RNG.permutation(30000)[:N], "D")
 LAB = RNG.normal(5, 1, N).round(1)
+AGES = np.arange(N) % 75 + 20.0
+"""Nearer to -9 than they range, and further from it than five times what they are apart."""
 
 
 def as_numbers(days):
@@ -148,7 +150,16 @@ def test_what_each_client_has_alone(doubts):
 
 @pytest.mark.parametrize(
     ("value", "others"),
-    [(-999, LAB), (-9999, LAB), (-9, LAB - 5), (9999, LAB * 100), (999.9, LAB), (99, LAB), (-99, LAB * 100)],
+    [
+        (-999, LAB),
+        (-9999, LAB),
+        (-9, LAB - 5),
+        (-9, AGES),
+        (9999, LAB * 100),
+        (999.9, LAB),
+        (99, LAB),
+        (-99, LAB * 100),
+    ],
 )
 def test_numbers_of_nines_that_are_far_away(doubts, value, others):
     column = np.where(np.arange(N) % 20 == 0, value, others)

@@ -62,6 +62,33 @@ def test_a_site_without_any_value_of_a_column_is_a_doubt(configured, tmp_path, k
     )
 
 
+WORDS = {
+    "another spelling": (["F", "M"], ["female", "male"], True),
+    "one spelling of both": (["F", "M"], ["female", "M"], False),
+    "a device, of which a site may have one": (["GE", "Philips"], ["Siemens"], False),
+    "wards that are called alike nowhere": (["A", "B", "C"], ["D", "E"], True),
+    "codes, of which chance draws new ones": (["{site} {row}", *[""] * 7],) * 2 + (False,),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_words_that_no_other_site_has_are_a_doubt(configured, tmp_path, name):
+    usual, own, doubted = WORDS[name]
+    (tmp_path / "d").mkdir()
+    for site in ("graz", "lyon", "turin"):
+        words = own if site == "lyon" else usual
+        rows = "\n".join(
+            f"{words[row % len(words)].format(site=site, row=row)},{row},{row % 2}" for row in range(60)
+        )
+        (tmp_path / "d" / f"{site}.csv").write_text(f"word,lab,label\n{rows}\n")
+    inputs = inputs_of(configured(dataset=str(tmp_path / "d"), partition="natural:file", num_clients=3))
+    shown = ", ".join(map(repr, sorted(own)))
+    assert [line for line in warnings_of_data(inputs) if "words?" in line] == [
+        f"columns: words? no word of 'word' at lyon ({shown}) is found at another client; if they mean what "
+        "others write, write the same words"
+    ] * doubted
+
+
 @pytest.mark.parametrize(
     ("most", "options", "doubted"),
     [(255, {}, True), (255, {"normalize": True}, False), (1, {}, False), (4000, {}, False)],
