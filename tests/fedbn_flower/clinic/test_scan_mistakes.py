@@ -59,7 +59,6 @@ def test_a_nifti_file_that_cannot_be_used_is_named(load, tmp_path, write, reason
     assert "b/5.nii.gz" in message
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -97,9 +96,9 @@ def test_a_nifti_file_that_cannot_be_used_is_named(load, tmp_path, write, reason
     ],
 )
 def test_a_series_that_is_broken_or_mixed_is_named(load, tmp_path, change, reason):
-    for i in range(6):
-        write_series(tmp_path / "ab"[i % 2] / f"case{i}", some((5, 4, 4)))
-    change(tmp_path / "b" / "case5")
+    for name in ("a", "b"):
+        write_series(tmp_path / name / "case", some((5, 4, 4)))
+    change(tmp_path / "b" / "case")
     assert reason in refused(load, tmp_path)
 
 

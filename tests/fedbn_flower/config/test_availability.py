@@ -8,7 +8,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.participation import availability, share_of_work
 from fedbn_flower.server.participation import participation
 
-COUNT = 10_000
+COUNT = 3000
 
 
 def shares(stragglers, seed=0, server_round=1, count=COUNT):

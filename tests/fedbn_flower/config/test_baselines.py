@@ -115,8 +115,9 @@ def test_who_is_alone_exchanges_nothing_and_is_not_affected_by_others(configured
 
 
 def test_there_is_nothing_of_who_is_alone_for_a_new_client(run):
-    assert run(**JOB, reference="alone", holdout_clients=1).summary["new-clients"] is None
-    pooled = run(**JOB, reference="pooled", holdout_clients=1, run_dir="pooled").summary
+    job = JOB | {"rounds": 1}
+    assert run(**job, reference="alone", holdout_clients=1).summary["new-clients"] is None
+    pooled = run(**job, reference="pooled", holdout_clients=1, run_dir="pooled").summary
     assert len(pooled["new-clients"]["clients"]) == 1
     assert len(pooled["clients"]) == 2
 
@@ -168,9 +169,10 @@ def test_mistakes_are_reported(refusal, values, output):
 
 
 def test_without_a_final_test_the_test_set_is_never_used(run):
-    result = run(**JOB, final_test=False)
+    job = JOB | {"rounds": 1}
+    result = run(**job, final_test=False)
     assert not [name for name in (*result.clients.columns, *result.history.columns) if "test" in name]
-    assert "test-accuracy" in run(**JOB, run_dir="with").clients.columns
+    assert "test-accuracy" in run(**job, run_dir="with").clients.columns
 
 
 def test_pooled_rows_are_none_of_a_clients_that_is_held_out(configured):

@@ -3,7 +3,6 @@
 from itertools import pairwise
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,25 +39,6 @@ HALF = 0.5**0.5
 )
 def test_factors_by_hand(text, expected):
     assert factors(text, 4) == pytest.approx(expected, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("text", "of_torch"),
-    [
-        ("cosine:0.25", lambda o: torch.optim.lr_scheduler.CosineAnnealingLR(o, T_max=9, eta_min=0.25)),
-        ("linear:0.25", lambda o: torch.optim.lr_scheduler.LinearLR(o, 1.0, 0.25, total_iters=9)),
-        ("step:4:0.3", lambda o: torch.optim.lr_scheduler.StepLR(o, 4, 0.3)),
-        ("exponential:0.9", lambda o: torch.optim.lr_scheduler.ExponentialLR(o, 0.9)),
-    ],
-)
-def test_a_round_is_a_step_of_torchs_scheduler(text, of_torch):
-    optimizer = torch.optim.SGD([torch.zeros(1)], 1.0)
-    scheduler, rates = of_torch(optimizer), []
-    for _ in range(9):
-        rates.append(optimizer.param_groups[0]["lr"])
-        optimizer.step()
-        scheduler.step()
-    assert factors(text, 9) == pytest.approx(rates, rel=1e-9)
 
 
 LOWS = st.floats(0, 1).map(lambda low: f"{low:.3f}")

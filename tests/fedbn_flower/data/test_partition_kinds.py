@@ -10,7 +10,7 @@ from fedbn_flower.data import partition_dataset
 from fedbn_flower.data.partition.division import dirichlet
 from fedbn_flower.data.partition.spec import PartitionSpec
 
-from .labelled import CLASSES, divided, made
+from .labelled import divided, made
 
 
 def test_silos_hold_exactly_their_classes(digits):
@@ -32,12 +32,6 @@ def test_silos_of_the_classes_that_occur(tmp_path, clients):
     assert parts.left_out(True) == ""
 
 
-def test_a_class_of_several_clients_is_divided_evenly(digits):
-    parts = partition_dataset(digits, "silos:0-1,1-2", 2, 0, 0.0)
-    shared = divided(digits.train.columns["y"], parts.train)[:, 1]
-    assert abs(shared[0] - shared[1]) <= 1 < shared.min()
-
-
 def test_a_client_is_tested_on_the_classes_it_trains_on_in_proportion(digits):
     parts = partition_dataset(digits, "dirichlet:0.3", 5, 1, 0.0)
     train, test = (
@@ -55,28 +49,19 @@ def test_shards_are_consecutive_in_the_rows_sorted_by_label(tmp_path):
     assert sorted(divided(data.train.columns["y"], parts.train)[:, :3].tolist()) == shards
 
 
-def test_silos_that_leave_classes_out_say_so(tmp_path):
-    data = made(tmp_path, train=[0, 0, 1, 2, 3, 3, 3], test=[0, 2, 3, 4])
-    parts = partition_dataset(data, "silos:0,1-2", 2, 0, 0.0)
-    output = "1 of 4 classes, 3 of 7 training examples"
-    assert parts.left_out(False) == f"{output}, which no client has"
-    assert parts.left_out(True) == f"{output}, 2 of 4 test examples, which no client has"
-
-
-def test_test_examples_of_a_class_that_nobody_trains_on_are_reported(tmp_path):
-    data = made(tmp_path, train=[0, 1] * 4, test=[0, 1, 4, 4, 4])
-    parts = partition_dataset(data, "iid", 2, 0, 0.0)
-    assert parts.left_out(False) == ""
-    assert parts.left_out(True) == "3 of 5 test examples, which no client has"
-
-
-def test_pathological_with_too_few_clients_for_all_classes_says_so(tmp_path):
-    data = made(tmp_path, train=[0, 1, 2, 3, 4] * 6, test=[0, 1, 2, 3, 4])
-    parts = partition_dataset(data, "pathological:2", 2, 0, 0.0)
-    assert (
-        parts.left_out(True)
-        == "1 of 5 classes, 6 of 30 training examples, 1 of 5 test examples, which no client has"
-    )
+@pytest.mark.parametrize(
+    ("text", "train", "test", "of_train", "of_test"),
+    [
+        ("silos:0,1-2", [0, 0, 1, 2, 3, 3, 3], [0, 2, 3, 4], "1 of 4 classes, 3 of 7", ", 2 of 4"),
+        ("iid", [0, 1] * 4, [0, 1, 4, 4, 4], "", "3 of 5"),
+        ("pathological:2", [0, 1, 2, 3, 4] * 6, [*range(5)], "1 of 5 classes, 6 of 30", ", 1 of 5"),
+    ],
+)
+def test_what_two_clients_do_not_have_is_said(tmp_path, text, train, test, of_train, of_test):
+    parts = partition_dataset(made(tmp_path, train=train, test=test), text, 2, 0, 0.0)
+    trained = f"{of_train} training examples" if of_train else ""
+    assert parts.left_out(False) == (trained and f"{trained}, which no client has")
+    assert parts.left_out(True) == f"{trained}{of_test} test examples, which no client has"
 
 
 def test_natural_clients_are_in_natural_order(tmp_path):
@@ -114,28 +99,6 @@ def test_dirichlet_is_that_of_flower_with_this_alpha(alpha):
     expected = [sorted(reference.load_partition(i)["row"]) for i in range(4)]
     assert [sorted(rows.tolist()) for rows in dirichlet(labels, 4, alpha, 3)] == expected
     assert PartitionSpec.parse(f"dirichlet:{alpha}").argument == alpha
-
-
-@pytest.mark.slow
-def test_dirichlet_draws_each_classs_shares_over_the_clients(tmp_path):
-    """Shares of a class come from Dir(alpha, ..., alpha): by its formulas their mean is 1/n and their
-    variance (n - 1) / (n^2 (n alpha + 1)); sizes are not balanced."""
-    alpha, num_clients, per_class = 0.5, 4, 200
-    data = made(tmp_path, list(range(CLASSES)) * per_class, [0])
-    shares = np.concatenate(
-        [
-            divided(
-                data.train.columns["y"],
-                partition_dataset(data, f"dirichlet:{alpha}", num_clients, s, 0.0).train,
-            )
-            / per_class
-            for s in range(60)
-        ]
-    ).T.reshape(-1, num_clients)
-    np.testing.assert_allclose(shares.sum(1), 1)
-    variance = (num_clients - 1) / (num_clients**2 * (num_clients * alpha + 1))
-    np.testing.assert_allclose(shares.mean(0), 1 / num_clients, atol=0.03)
-    np.testing.assert_allclose(shares.var(), variance, rtol=0.1)
 
 
 @pytest.mark.parametrize(

@@ -34,10 +34,15 @@ def table(tmp_path):
 
 
 @pytest.fixture
-def of(configured, table):
+def asked(configured, table):
     pytest.importorskip("fedbn_flower.study")
     keys = {"dataset": table, "partition": "natural:site", "num_clients": 2, "model": "mlp-bn", "rounds": 1}
-    return lambda text, **more: inputs_of(configured(**{**keys, "columns": "x", **more}, subgroups=text))
+    return lambda text, **more: configured(**{**keys, "columns": "x", **more}, subgroups=text)
+
+
+@pytest.fixture
+def of(asked):
+    return lambda text, **more: inputs_of(asked(text, **more))
 
 
 def test_each_row_is_of_the_subgroup_that_its_value_says(of):
@@ -152,9 +157,9 @@ def test_of_pictures_that_a_table_names(tmp_path, load):
         ),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_one_line(of, text, keys, line):
+def test_what_cannot_be_is_one_line(asked, text, keys, line):
     with pytest.raises(UserError, match=line) as error:
-        Federation(of(text, **keys).config)
+        Federation(asked(text, **keys))
     assert "\n" not in str(error.value)
 
 

@@ -29,8 +29,9 @@ def of_arrays(cache_dir):
     return found
 
 
-@pytest.mark.parametrize("x", [X, PICTURES, PICTURES / 255])
-@pytest.mark.parametrize("copies", [0, 1, 2, 20])
+@pytest.mark.parametrize(
+    ("x", "copies"), [*((X, copies) for copies in (0, 1, 2, 3, 20)), (PICTURES, 20), (PICTURES / 255, 20)]
+)
 def test_rows_that_stand_in_both_are_counted(of_arrays, x, copies):
     """Of 20 tests 0.16 are expected to be copies: two are in 1 of 90 pairs of sets, one in 1 of 7."""
     tests = np.append(np.arange(copies), np.arange(60 + copies, 80))
@@ -86,8 +87,10 @@ def test_many_bytes_are_not_looked_at(of_arrays, monkeypatch):
     assert not of_arrays(X, Y, X, Y)
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.float32])
-@pytest.mark.parametrize("block", [1, 20, 2**22])
+@pytest.mark.parametrize(
+    ("dtype", "block"),
+    [(np.uint8, 1), (np.uint8, 2**22), (np.uint16, 20), (np.float32, 1), (np.float32, 2**22)],
+)
 def test_copies_are_those_whose_bytes_are_equal(of_arrays, monkeypatch, dtype, block):
     """Whatever is hashed together; rows differ in one value, or in signs only."""
     monkeypatch.setattr("fedbn_flower.inspection.copies.BLOCK", block)

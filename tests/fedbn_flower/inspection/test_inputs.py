@@ -1,8 +1,6 @@
 """Columns that are hardly meant as inputs, and tables that have none."""
 
 import math
-from pathlib import Path
-from tempfile import mkdtemp
 
 import numpy as np
 import pandas as pd
@@ -10,13 +8,14 @@ import pytest
 from sklearn import datasets
 
 from fedbn_flower.config.making import run_config
-from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.partition.shares import Shares
 from fedbn_flower.inspection.inputs import CHANCE, warn_about_columns
 from fedbn_flower.job.checks.notices import warnings_of_data
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.server.federation import Federation
 
 from ..data.test_own_data import Sites
+from .frames import dataset_of
 
 N = 200
 RNG = np.random.default_rng(0)
@@ -31,21 +30,11 @@ def as_numbers(days):
     return [int(f"{day:%Y%m%d}") for day in days]
 
 
-@pytest.fixture
-def doubts(cache_dir, tmp_path):
+def doubts(missing_values="auto", shares=None, **columns):
     """The doubts about columns beside noise and a label; all rows are training rows."""
-
-    def found(missing_values="auto", partition="iid", num_clients=2, **columns):
-        folder, count = Path(mkdtemp(dir=tmp_path)), len(next(iter(columns.values())))
-        rng = np.random.default_rng(1)
-        noise = {"noise": rng.normal(size=count), "label": np.tile([0, 1], count)[:count]}
-        for split in ("train", "test"):
-            pd.DataFrame({**noise, **columns}).to_parquet(folder / f"{split}.parquet", index=False)
-        keys = {"dataset": str(folder), "partition": partition, "num-clients": num_clients}
-        inputs = inputs_of(run_config({**keys, "cache-dir": str(cache_dir)}))
-        return list(warn_about_columns(inputs.dataset, inputs.partitions.train, missing_values))
-
-    return found
+    count = len(next(iter(columns.values())))
+    noise = {"noise": np.random.default_rng(1).normal(size=count), "label": np.resize([0, 1], count)}
+    return list(warn_about_columns(dataset_of({**noise, **columns}, "label"), shares, missing_values))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +47,7 @@ def doubts(cache_dir, tmp_path):
         RNG.permutation(10_000)[:N] + 5,  # of 200 from 10,000 two would be equal in 86 of 100 tables
     ],
 )
-def test_whole_numbers_and_words_of_each_row_are_ids(doubts, values):
+def test_whole_numbers_and_words_of_each_row_are_ids(values):
     found = doubts(key=values)
     if len(np.unique(values)) == N and np.ptp(values) > 5 * N and np.min(values) < 1000:
         assert not found
@@ -69,9 +58,8 @@ def test_whole_numbers_and_words_of_each_row_are_ids(doubts, values):
     ]
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["id", "patient_id", "PatientID", "MRN", "study no", "uuid"])
-def test_sparse_ids_are_known_by_their_name(doubts, name):
+def test_sparse_ids_are_known_by_their_name(name):
     """Of 200 numbers from 90 millions chance has no two equal in 9998 of 10000 tables."""
     sparse = RNG.integers(10**7, 10**8, N)
     assert not doubts(covid=sparse) + doubts(paid=sparse) + doubts(width=sparse)
@@ -80,7 +68,7 @@ def test_sparse_ids_are_known_by_their_name(doubts, name):
 
 @pytest.mark.parametrize("name", ["patient", "PatientID", "subject_no", "MRN", "case id"])
 @pytest.mark.parametrize("values", [np.arange(N) // 2, [f"P{i // 8}" for i in range(N)]])
-def test_people_of_whom_there_are_several_rows_are_groups(doubts, name, values):
+def test_people_of_whom_there_are_several_rows_are_groups(name, values):
     """Not by another name, nor where there are few, nor how many there are."""
     assert not doubts(patients_age=values) + doubts(ward=values) + doubts(patient=np.arange(N) % 19)
     assert not doubts(cases=RNG.poisson(40, N))
@@ -91,7 +79,7 @@ def test_people_of_whom_there_are_several_rows_are_groups(doubts, name, values):
 
 
 @pytest.mark.parametrize("rows", [8, 16, 20])
-def test_few_rows_are_ids_where_chance_would_not_do_it(doubts, rows):
+def test_few_rows_are_ids_where_chance_would_not_do_it(rows):
     """Of so many draws from as many numbers (rows - 1) / 2 pairs are equal; none is exp(-that)."""
     assert bool(doubts(row=np.arange(rows))) == (math.exp(-(rows - 1) / 2) < CHANCE / 2) == (rows >= 17)
 
@@ -107,7 +95,7 @@ def test_few_rows_are_ids_where_chance_would_not_do_it(doubts, rows):
         ("Year", RNG.integers(1990, 2020, N), "such as 1990"),
     ],
 )
-def test_dates_that_are_numbers(doubts, name, values, example):
+def test_dates_that_are_numbers(name, values, example):
     (found,) = doubts(**{name: values})
     assert found.startswith(f"columns: dates? {name!r} ({example}")
     assert found.endswith(
@@ -126,17 +114,14 @@ def test_dates_that_are_numbers(doubts, name, values, example):
         ("seen", 1_500_000_000 + RNG.normal(size=N)),
     ],
 )
-def test_numbers_of_that_size_are_no_dates(doubts, name, values):
+def test_numbers_of_that_size_are_no_dates(name, values):
     assert not doubts(**{name: values})
 
 
-def test_what_each_client_has_alone(doubts):
+def test_what_each_client_has_alone():
     """A category, a number, and a gap; not what two clients share, nor what one of them has twice."""
-    site = np.repeat(["a", "b", "c"], 20)
     (found,) = doubts(
-        partition="natural:site",
-        num_clients=3,
-        site=site,
+        shares=Shares.of(np.split(np.arange(60), 3)),
         hospital=np.repeat(["north", "south", "east"], 20),
         beds=np.repeat([100.0, np.nan, 300.0], 20),
         urban=np.repeat([0, 1, 1], 20),
@@ -161,7 +146,7 @@ def test_what_each_client_has_alone(doubts):
         (-99, LAB * 100),
     ],
 )
-def test_numbers_of_nines_that_are_far_away(doubts, value, others):
+def test_numbers_of_nines_that_are_far_away(value, others):
     column = np.where(np.arange(N) % 20 == 0, value, others)
     times = N // 20
     assert doubts(lab=column) == [
@@ -171,7 +156,7 @@ def test_numbers_of_nines_that_are_far_away(doubts, value, others):
     assert not doubts(missing_values="NA", lab=column)
 
 
-def test_several_numbers_of_nines_in_a_column(doubts):
+def test_several_numbers_of_nines_in_a_column():
     column = np.select([np.arange(N) % 20 == k for k in range(3)], [-999, 999, -9999], LAB)
     (found,) = doubts(lab=column)
     assert "'lab' (-9999, 10 times), 'lab' (-999, 10 times), 'lab' (999, 10 times), far" in found
@@ -188,23 +173,22 @@ def test_several_numbers_of_nines_in_a_column(doubts):
         np.where(np.arange(N) % 20, RNG.normal(0, 50, N), -99),
     ],
 )
-def test_nines_among_others_are_numbers(doubts, column):
+def test_nines_among_others_are_numbers(column):
     assert not doubts(lab=column)
 
 
-def test_a_number_to_predict_may_be_missing_too(cache_dir, tmp_path):
+def test_a_number_to_predict_may_be_missing_too():
     label = np.where(np.arange(N) % 20 == 0, -999, LAB)
-    pd.DataFrame({"n": LAB, "label": label}).to_csv(tmp_path / "t.csv", index=False)
-    (found,) = warn_about_columns(load_dataset(Request(str(tmp_path / "t.csv")), cache_dir))
-    assert found.startswith("missing-values: missing? 'label' (-999, 8 times)")
+    (found,) = warn_about_columns(dataset_of({"n": LAB, "label": label}, "label"))
+    assert found.startswith("missing-values: missing? 'label' (-999, 10 times)")
 
 
-def test_many_columns_are_a_few_names(doubts):
+def test_many_columns_are_a_few_names():
     (found,) = doubts(**{f"c{i}": RNG.permutation(N) for i in range(12)})
     assert "ids? 'c0', 'c1', 'c2', 'c3', 'c4' and 7 more each have" in found
 
 
-def test_what_some_rows_show_is_checked_on_all(doubts, monkeypatch):
+def test_what_some_rows_show_is_checked_on_all(monkeypatch):
     monkeypatch.setattr("fedbn_flower.inspection.inputs.CELLS", 100)
     monkeypatch.setattr("fedbn_flower.inspection.inputs.FEWEST", 50)
     visits = np.repeat(np.arange(N), 2)
@@ -222,7 +206,7 @@ def test_clean_tables_with_their_own_labels_have_none(cache_dir, tmp_path, name)
     assert not [line for line in warnings_of_data(inputs_of(config)) if "?" in line]
 
 
-def test_homes_and_people_have_none(doubts):
+def test_homes_and_people_have_none():
     """Columns as in the tables of California's homes, of the census and of the Titanic."""
     rng, n = np.random.default_rng(0), 2000
     columns = {

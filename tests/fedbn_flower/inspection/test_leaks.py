@@ -1,8 +1,6 @@
 """Features that alone determine the target, and data in which none does."""
 
 import math
-from pathlib import Path
-from tempfile import mkdtemp
 
 import numpy as np
 import pandas as pd
@@ -13,18 +11,11 @@ from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.inspection.leaks import CHANCE, warn_about_leaks
 
+from .frames import dataset_of
 
-@pytest.fixture
-def leaks(cache_dir, tmp_path):
-    """The warnings on a table; its training set is the whole table."""
 
-    def found(table, **options):
-        folder = Path(mkdtemp(dir=tmp_path))
-        for split in ("train", "test"):
-            pd.DataFrame(table).to_parquet(folder / f"{split}.parquet", index=False)
-        return list(warn_about_leaks(load_dataset(Request(str(folder), **options), cache_dir)))
-
-    return found
+def leaks(table):
+    return list(warn_about_leaks(dataset_of(table, "y")))
 
 
 def noise(count, columns=1):
@@ -33,7 +24,7 @@ def noise(count, columns=1):
 
 
 @pytest.mark.parametrize("rows", [10, 12, 14, 16])
-def test_one_threshold_is_a_leak_where_chance_would_not_do_it(leaks, rows):
+def test_one_threshold_is_a_leak_where_chance_would_not_do_it(rows):
     """Of C(n, n/2) orders of as many 0 as 1, two have one change: below 1 in 1000 from n = 14 on."""
     found = leaks({"row": np.arange(rows), "y": np.repeat([0, 1], rows // 2)})
     assert bool(found) == (2 / math.comb(rows, rows // 2) < CHANCE) == (rows >= 14)
@@ -44,7 +35,7 @@ def test_one_threshold_is_a_leak_where_chance_would_not_do_it(leaks, rows):
         ]
 
 
-def test_a_copy_an_id_and_what_says_when_are_leaks(leaks):
+def test_a_copy_an_id_and_what_says_when_are_leaks():
     """Ids of three visits each; a label as words; days that are late for the ill; a value that they lack."""
     rng = np.random.default_rng(0)
     y = np.repeat(rng.integers(0, 2, 60), 3)
@@ -62,26 +53,25 @@ def test_a_copy_an_id_and_what_says_when_are_leaks(leaks):
     assert all(how in line for how, line in zip(("by its value,", "by thresholds,"), found, strict=True))
 
 
-def test_ids_that_never_occur_again_say_nothing(leaks):
+def test_ids_that_never_occur_again_say_nothing():
     rng = np.random.default_rng(0)
     assert not leaks({"id": rng.permutation(500), **noise(500), "y": rng.integers(0, 2, 500)})
 
 
-def test_rows_that_are_copies_are_no_evidence(leaks):
+def test_rows_that_are_copies_are_no_evidence():
     table = pd.DataFrame({**noise(40, 2), "y": np.arange(40) % 2})
     assert not leaks(pd.concat([table] * 3))
     assert leaks(pd.concat([table.assign(copy=table.y)] * 3))
 
 
 @pytest.mark.parametrize("of_y", [lambda y: y, lambda y: 32 + 1.8 * y, lambda y: -np.exp(y)])
-def test_copies_of_a_number_in_another_unit(leaks, of_y):
+def test_copies_of_a_number_in_another_unit(of_y):
     y = noise(50)["n0"]
     found = leaks({**noise(50, 2) | {"n0": y + 1e-3 * noise(50, 2)["n1"]}, "unit": of_y(y), "y": y})
     assert [line.split(" the target")[0] for line in found] == ["columns: leaks? 'unit' alone determines"]
     assert "by its order" in found[0]
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("load", "every"),
     [
@@ -93,13 +83,13 @@ def test_copies_of_a_number_in_another_unit(leaks, of_y):
         ),
     ],
 )
-def test_clean_data_have_none(leaks, load, every):
+def test_clean_data_have_none(load, every):
     data = load()
     columns = {f"c{i}": column[::every] for i, column in enumerate(data.data.T)}
     assert not leaks({**columns, "y": data.target[::every]})
 
 
-def test_what_a_part_of_the_rows_shows_is_checked_on_all(leaks, monkeypatch):
+def test_what_a_part_of_the_rows_shows_is_checked_on_all(monkeypatch):
     monkeypatch.setattr("fedbn_flower.inspection.leaks.CELLS", 200)
     monkeypatch.setattr("fedbn_flower.inspection.leaks.FEWEST", 50)
     y = np.arange(1000) >= 500

@@ -6,8 +6,16 @@ import pytest
 from fedbn_flower.cli import main
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.masks import as_masks
+from fedbn_flower.data.partition.shares import Shares
+from fedbn_flower.inspection.inputs import (
+    warn_about_site_units,
+    warn_about_sites_without_values,
+    warn_about_words_of_sites,
+)
 from fedbn_flower.job.checks.notices import warnings_of_data
 from fedbn_flower.job.inputs import inputs_of
+
+from .frames import dataset_of
 
 RNG = np.random.default_rng(0)
 FILLED = "where it is filled with one value; name the columns to use without it, or find out why"
@@ -23,16 +31,17 @@ DRAWN = {
 }
 
 
+SITES, BY_SITE = ("graz", "lyon", "turin"), Shares.of(np.split(np.arange(180), 3))
+
+
 @pytest.mark.parametrize("name", DRAWN)
-def test_units_that_differ_between_sites_are_a_doubt(configured, tmp_path, name):
+def test_units_that_differ_between_sites_are_a_doubt(name):
     values, factor, doubted = DRAWN[name]
-    (tmp_path / "d").mkdir()
-    for site in ("graz", "lyon", "turin"):
-        found = RNG.permutation(values) * (factor if site == "lyon" else 1)
-        rows = "\n".join(f"{one},{'' if row == 7 else row % 3},{row % 2}" for row, one in enumerate(found))
-        (tmp_path / "d" / f"{site}.csv").write_text(f"lab,b,label\n{rows}\n")
-    inputs = inputs_of(configured(dataset=str(tmp_path / "d"), partition="natural:file", num_clients=3))
-    lines = [line for line in warnings_of_data(inputs) if "units?" in line]
+    lab = np.concatenate([RNG.permutation(values) * (factor if site == "lyon" else 1) for site in SITES])
+    data = dataset_of(
+        {"lab": lab, "b": np.resize([0.0, 1, 2, np.nan], 180), "y": np.resize([0, 1], 180)}, "y"
+    )
+    lines = list(warn_about_site_units(data, BY_SITE, SITES))
     assert len(lines) == doubted
     if doubted:
         assert lines[0].startswith("columns: units? 'lab' has a median of ")
@@ -43,20 +52,16 @@ def test_units_that_differ_between_sites_are_a_doubt(configured, tmp_path, name)
     ("kept", "doubted"),
     [
         (60, True),  # all others have a value in each row
-        (12, True),  # 0.8 ** 48, for the rows to train on, is below 0.001 / 6, for the columns and sites
-        (6, False),  # 0.9 ** 48 is 0.006
+        (12, True),  # 0.8 ** 60, for the rows of a site, is below 0.001 / 6, for the columns and sites
+        (6, False),  # 0.9 ** 60 is 0.002
     ],
 )
-def test_a_site_without_any_value_of_a_column_is_a_doubt(configured, tmp_path, kept, doubted):
-    (tmp_path / "d").mkdir()
-    for site in ("graz", "lyon", "turin"):
-        has = [row < kept and site != "lyon" for row in range(60)]
-        rows = "\n".join(
-            f"{row if has[row] else ''},{'xy'[row % 2] if has[row] else ''},{row % 2}" for row in range(60)
-        )
-        (tmp_path / "d" / f"{site}.csv").write_text(f"lab,word,label\n{rows}\n")
-    inputs = inputs_of(configured(dataset=str(tmp_path / "d"), partition="natural:file", num_clients=3))
-    lines = [line for line in warnings_of_data(inputs) if "lacking?" in line]
+def test_a_site_without_any_value_of_a_column_is_a_doubt(kept, doubted):
+    there = (np.arange(180) % 60 < kept) & (np.arange(180) // 60 != SITES.index("lyon"))
+    lab = np.where(there, np.arange(180.0), np.nan)
+    word = np.where(there, np.resize(np.array(["x", "y"], object), 180), None)
+    data = dataset_of({"lab": lab, "word": word, "label": np.resize([0, 1], 180)}, "label")
+    lines = list(warn_about_sites_without_values(data, BY_SITE, SITES))
     assert (
         lines == [f"columns: lacking? no training row has 'lab' at lyon, 'word' at lyon, {FILLED}"] * doubted
     )
@@ -72,21 +77,34 @@ WORDS = {
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_words_that_no_other_site_has_are_a_doubt(configured, tmp_path, name):
+def test_words_that_no_other_site_has_are_a_doubt(name):
     usual, own, doubted = WORDS[name]
-    (tmp_path / "d").mkdir()
-    for site in ("graz", "lyon", "turin"):
-        words = own if site == "lyon" else usual
-        rows = "\n".join(
-            f"{words[row % len(words)].format(site=site, row=row)},{row},{row % 2}" for row in range(60)
-        )
-        (tmp_path / "d" / f"{site}.csv").write_text(f"word,lab,label\n{rows}\n")
-    inputs = inputs_of(configured(dataset=str(tmp_path / "d"), partition="natural:file", num_clients=3))
+    words = np.concatenate(
+        [np.resize(np.array(own if site == "lyon" else usual, object), 60) for site in SITES]
+    )
+    words = np.array([word.format(site=row // 60, row=row) or None for row, word in enumerate(words)], object)
+    data = dataset_of({"word": words, "lab": np.arange(180), "label": np.resize([0, 1], 180)}, "label")
     shown = ", ".join(map(repr, sorted(own)))
-    assert [line for line in warnings_of_data(inputs) if "words?" in line] == [
+    said = (
         f"columns: words? no word of 'word' at lyon ({shown}) is found at another client; if they mean what "
         "others write, write the same words"
-    ] * doubted
+    )
+    assert list(warn_about_words_of_sites(data, BY_SITE, SITES)) == [said] * doubted
+
+
+def test_a_run_says_all_of_its_sites_files(configured, tmp_path):
+    (tmp_path / "d").mkdir()
+    for site, factor in zip(SITES, (1, 1000, 1), strict=True):
+        words = ("female", "male") if site == "lyon" else ("F", "M")
+        rows = [
+            f"{factor * (50 + i)},{'' if site == 'lyon' else i},{words[i % 2]},{i % 2}" for i in range(60)
+        ]
+        (tmp_path / "d" / f"{site}.csv").write_text("\n".join(["lab,b,sex,label", *rows]))
+    inputs = inputs_of(configured(dataset=str(tmp_path / "d"), partition="natural:file", num_clients=3))
+    said = " ".join(warnings_of_data(inputs))
+    assert "units? 'lab' has a median of" in said
+    assert "lacking? no training row has 'b' at lyon" in said
+    assert "words? no word of 'sex' at lyon" in said
 
 
 @pytest.mark.parametrize(
