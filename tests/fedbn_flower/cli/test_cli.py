@@ -221,13 +221,6 @@ def test_the_version(capsys):
     assert re.fullmatch(r"fedbn-flower \d+\.\d+\.\d+ \(Python 3\.\S+, flwr \S+, torch \S+\)\n", output)
 
 
-def test_a_mistake_is_one_line_and_status_2(refused):
-    assert refused("--strategy", "fedavg", "--tau", "0.5") == (
-        "tau: 0.5 is not used by strategy 'fedavg', client 'fedbn', objective 'plain' or loss 'auto'; "
-        "it is a setting of fedadagrad, fedadam, fedyogi"
-    )
-
-
 @pytest.mark.slow
 def test_the_installed_command_is_main(tmp_path):
     """What a console script does, in a process of its own in a folder that is not the checkout."""
@@ -362,12 +355,6 @@ def test_names_help_a_mistake_and_the_api_import_nothing_that_only_runs_need(tmp
     )
     lines = result.stdout.splitlines()
     assert (lines[0], lines[-1]) == (str([cli.command.USER_ERROR] * len(MISTAKES)), "set()"), result.stderr
-
-
-def test_a_gpu_that_is_not_there_is_one_line(monkeypatch, refused, cache_dir):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    line = refused("--device", "cuda", "--backend", "inline", "--cache-dir", cache_dir)
-    assert line == "device: 'cuda' is not allowed; expected 'cpu': PyTorch finds no GPU here"
 
 
 def test_one_signal_ends_a_run_and_another_comes_only_where_the_first_was_lost():

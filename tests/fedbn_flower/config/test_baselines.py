@@ -153,7 +153,6 @@ def test_a_grid_has_each_reference_once():
 @pytest.mark.parametrize(
     ("values", "output"),
     [
-        ({"reference": "alone", "dropout": 2}, "dropout: 2 is not allowed"),
         ({"reference": "pooled", "strategy": "fedavg", "tau": 1}, "tau: 1 is not used by strategy 'fedavg'"),
         ({"reference": "pooled", "feature_shift": "rotated"}, "feature-shift: 'rotated' is not allowed"),
         ({"reference": "mine"}, "reference: 'mine' is not allowed"),

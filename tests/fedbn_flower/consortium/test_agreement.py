@@ -35,6 +35,14 @@ def test_a_name_that_a_shell_would_read_is_refused_in_one_line(name, tmp_path, c
     assert not (tmp_path / "x").exists()
 
 
+@pytest.fixture(scope="module")
+def agreed(tmp_path_factory):
+    """The text of a consortium.toml."""
+    folder = tmp_path_factory.mktemp("agreed") / "hospitals"
+    operator.new(folder, "superlink.example.org", SITES, [], {})
+    return (folder / "consortium.toml").read_text()
+
+
 @pytest.mark.parametrize(
     ("where", "value"),
     [
@@ -54,15 +62,14 @@ def test_a_name_that_a_shell_would_read_is_refused_in_one_line(name, tmp_path, c
         (("studies",), {"first": "abc"}),
     ],
 )
-def test_what_is_not_allowed_is_named(where, value, folder):
-    content = tomllib.loads((folder / "consortium.toml").read_text())
-    place = content
+def test_what_is_not_allowed_is_named(where, value, agreed, tmp_path):
+    content = place = tomllib.loads(agreed)
     for key in where[:-1]:
         place = place[key]
     place[where[-1]] = value
-    (folder / "consortium.toml").write_text(tomli_w.dumps(content))
+    (tmp_path / "consortium.toml").write_text(tomli_w.dumps(content))
     with pytest.raises(UserError, match=f"^consortium.toml: .*{where[-1].partition('-')[0]}") as refused:
-        read(folder)
+        read(tmp_path)
     assert "bounds: bounds" not in str(refused.value)
 
 
@@ -157,35 +164,35 @@ def test_the_superlink_moves(folder):
         operator.move(folder, "a b")
 
 
-@pytest.mark.parametrize(
-    ("keys", "told"),
-    [
-        ({"roundz": 2}, "configuration: unknown name 'roundz' (did you mean 'rounds'?)"),
-        ({"rounds": -2}, "rounds: -2 is not allowed"),
-        ({"client": "nosuch"}, "client: unknown name 'nosuch'"),
-        ({"num_clients": None}, "num-clients: missing; expected 3, as many sites as consortium.toml has"),
-        ({"num_clients": 4}, "num-clients: 4 is not allowed; expected 3, as many sites"),
-        ({"clip_update_norm": None}, "clip-update-norm: 0.0 is not allowed; expected a number"),
-        ({"model": "cnn"}, "model: 'cnn' is not allowed"),
-        ({"dataset": None}, "dataset: missing; expected shape:SIZES:OUTPUTS"),
-        ({"dataset": "digits"}, "dataset: 'digits' is not allowed; expected shape:SIZES:OUTPUTS"),
-        ({"dataset": "shape:1x28x28:10"}, "columns: 'age,dose,sex=f|m' is not allowed; expected 'auto' with"),
-        ({"dataset": "shape:3:2"}, "dataset: 'shape:3:2' is not allowed; expected shape:4:..., as many"),
-        ({"data_path": "/srv"}, "data-path: a site sets it in its node config"),
-        ({"secagg_required": True}, "secagg-required: a site sets it in its node config"),
-        ({"attack": "label-flip", "attackers": "0"}, "attack: 'label-flip' is not allowed; expected 'none'"),
-        (
-            {"secagg": "off", "max_num_examples": None},
-            "secagg: 'off' is not allowed at this site; expected 'on' (secagg-min); "
-            "that is the bound secagg-min = 3 of lyon in consortium.toml",
-        ),
-    ],
-)
-def test_a_study_that_its_server_or_a_site_would_refuse_is_not_entered(keys, told, folder, tmp_path, capsys):
-    study, before = written(tmp_path / "study.toml", **keys), sorted(folder.rglob("*"))
-    text = (folder / "consortium.toml").read_text()
-    assert main(["consortium", "study", str(folder), "first", str(study)]) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith(f"error: {told}")
-    assert (said.out, said.err.count("\n")) == ("", 1)
-    assert (sorted(folder.rglob("*")), (folder / "consortium.toml").read_text()) == (before, text)
+STUDIES = [
+    ({"roundz": 2}, "configuration: unknown name 'roundz' (did you mean 'rounds'?)"),
+    ({"rounds": -2}, "rounds: -2 is not allowed"),
+    ({"client": "nosuch"}, "client: unknown name 'nosuch'"),
+    ({"num_clients": None}, "num-clients: missing; expected 3, as many sites as consortium.toml has"),
+    ({"num_clients": 4}, "num-clients: 4 is not allowed; expected 3, as many sites"),
+    ({"clip_update_norm": None}, "clip-update-norm: 0.0 is not allowed; expected a number"),
+    ({"model": "cnn"}, "model: 'cnn' is not allowed"),
+    ({"dataset": None}, "dataset: missing; expected shape:SIZES:OUTPUTS"),
+    ({"dataset": "digits"}, "dataset: 'digits' is not allowed; expected shape:SIZES:OUTPUTS"),
+    ({"dataset": "shape:1x28x28:10"}, "columns: 'age,dose,sex=f|m' is not allowed; expected 'auto' with"),
+    ({"dataset": "shape:3:2"}, "dataset: 'shape:3:2' is not allowed; expected shape:4:..., as many"),
+    ({"data_path": "/srv"}, "data-path: a site sets it in its node config"),
+    ({"secagg_required": True}, "secagg-required: a site sets it in its node config"),
+    ({"attack": "label-flip", "attackers": "0"}, "attack: 'label-flip' is not allowed; expected 'none'"),
+    (
+        {"secagg": "off", "max_num_examples": None},
+        "secagg: 'off' is not allowed at this site; expected 'on' (secagg-min); "
+        "that is the bound secagg-min = 3 of lyon in consortium.toml",
+    ),
+]
+
+
+def test_a_study_that_its_server_or_a_site_would_refuse_is_not_entered(folder, tmp_path, capsys):
+    before, text = sorted(folder.rglob("*")), (folder / "consortium.toml").read_text()
+    for keys, told in STUDIES:
+        study = written(tmp_path / "study.toml", **keys)
+        assert main(["consortium", "study", str(folder), "first", str(study)]) == 2, keys
+        said = capsys.readouterr()
+        assert said.err.startswith(f"error: {told}"), keys
+        assert (said.out, said.err.count("\n")) == ("", 1), keys
+        assert (sorted(folder.rglob("*")), (folder / "consortium.toml").read_text()) == (before, text)
