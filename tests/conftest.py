@@ -51,7 +51,7 @@ LIBRARIES = {
         "clients/test_segmentation",
         "clients/test_surfaces",
         "docs/test_code_blocks",
-        "docs/test_volumes",
+        "docs/test_pages_with_data",
         "fedbn_flower/config/test_metric_names",
         "fedbn_flower/data/test_library_augment",
         "fedbn_flower/server/test_pooled_metrics",

@@ -23,20 +23,14 @@ from .test_cases import LOCALLY
     [
         ("auroc", "AUROC", "AUROC"),
         ("auroc-Effusion", "AUROC, Effusion", "AUROC, Effusion"),
-        ("iou", "IoU", "IoU"),
-        ("ece", "ECE", "ECE"),
-        ("f1", "F1", "F1"),
         ("f1:macro", "F1 (macro)", "F1 (macro)"),
-        ("dice-1", "Dice, 1", "Dice, 1"),
         ("loss", "loss", "Loss"),
         ("average-precision", "average precision", "Average precision"),
-        ("sensitivity-at:0.95", "sensitivity at specificity 0.95", "Sensitivity at specificity 0.95"),
         (
             "sensitivity-at:0.9-tube",
             "sensitivity at specificity 0.9, tube",
             "Sensitivity at specificity 0.9, tube",
         ),
-        ("sensitivity-tube", "sensitivity, tube", "Sensitivity, tube"),
         ("dicey", "dicey", "Dicey"),
         ("my_metrics.Brier", "my_metrics.Brier", "My_metrics.Brier"),
         ("", "", ""),
@@ -50,11 +44,9 @@ def test_metrics_are_spelt_as_in_papers(name, words, first):
     ("name", "values", "expected"),
     [
         ("auroc", [0.5, 1.0], 3),
-        ("auroc", [0.9], 3),
         ("loss", [0.04, None, 0.03], 4),
         ("loss", [0.0], 3),
         ("loss", [], 3),
-        ("rmse", [12.3, 4.0], 2),
         ("rmse", [123456.0, 1.0], 0),
         ("loss", [1e-12], 6),
         ("loss", [float("nan"), float("inf"), 2.0], 3),
@@ -98,7 +90,7 @@ def test_a_legend_covers_no_line():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rounds", [1, 3, 10, 137, 1000])
+@pytest.mark.parametrize("rounds", [1, 10, 1000])
 @pytest.mark.usefixtures("drawn_figures")
 def test_ticks_below_small_axes_do_not_collide(rounds):
     points = {client: dict.fromkeys(range(1, rounds + 1), 0.5) for client in range(3)}

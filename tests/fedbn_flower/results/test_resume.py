@@ -35,7 +35,7 @@ from ..combinations import COVER, EACH, title
 from .written import csv_rows
 
 PARTNERS = {"fedrep": {"head_epochs": 1}, "fixbn": {"fix_from": 3}}
-SAMPLED = {"partition": "dirichlet:0.5", "num_clients": 6, "fraction_train": 0.5}
+SAMPLED = {"partition": "dirichlet:0.5", "num_clients": 6, "fraction_train": 0.5, "target": "accuracy=0.05"}
 FURTHER = [pytest.param(names, marks=pytest.mark.exhaustive) for names in COVER[::2] if names not in EACH]
 
 
@@ -57,18 +57,6 @@ def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, names):
 
     for name in ("metrics.csv", "clients.csv"):
         assert rows(parts / name) == rows(whole / name)
-
-
-def test_a_resumed_run_goes_on_counting(configured, tmp_path):
-    """Its bytes and failures are those of both parts, and the target was reached in the first."""
-    chosen = SAMPLED | {"client": "shared", "partition": "iid", "target": "accuracy=0.05"}
-    expected = simulate(Federation(configured(**chosen, rounds=4)), tmp_path / "whole", None).as_json()
-    simulate(Federation(configured(**chosen, rounds=2)), tmp_path / "parts", None)
-    resumed = configured(**chosen, rounds=4, resume=str(tmp_path / "parts"))
-    got = simulate(Federation(resumed), tmp_path / "parts", None).as_json()
-    assert got["rounds-to-target"]["global"] < 3
-    for key in ("bytes-sent", "bytes-received", "rounds-to-target", "failures"):
-        assert got[key] == expected[key], key
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +82,7 @@ def go_on(configured, parts):
     return run
 
 
-def test_client_files_of_an_unfinished_checkpoint_are_ignored(made, parts, go_on):
+def test_a_resumed_run_goes_on_counting_and_ignores_files_of_an_unfinished_checkpoint(made, parts, go_on):
     clients = parts / "checkpoint" / "clients"
     for path in list(clients.iterdir()):
         later = path.name.replace("-000002.", "-000003.").replace("-000001.", "-000003.")
@@ -104,6 +92,11 @@ def test_client_files_of_an_unfinished_checkpoint_are_ignored(made, parts, go_on
     go_on()
     assert (parts / "model.safetensors").read_bytes() == (made / "whole/model.safetensors").read_bytes()
     assert [r["round"] for r in csv_rows(parts / "metrics.csv")] == ["1", "2", "3", "4"]
+    assert "site" not in csv_rows(parts / "clients.csv")[0]  # without names
+    expected, got = (json.loads((f / "summary.json").read_text()) for f in (made / "whole", parts))
+    assert got["rounds-to-target"]["mean"] < 3  # reached in the first part
+    for key in ("bytes-sent", "bytes-received", "rounds-to-target", "failures"):  # of both parts
+        assert got[key] == expected[key], key
 
 
 def test_a_checkpoint_that_knows_no_draws_goes_on_in_the_same_bits(made, parts, go_on):
@@ -118,39 +111,31 @@ def test_a_checkpoint_that_knows_no_draws_goes_on_in_the_same_bits(made, parts, 
     assert (parts / "model.safetensors").read_bytes() == (made / "whole/model.safetensors").read_bytes()
 
 
-def test_only_clients_that_are_sampled_are_loaded_and_only_those_that_trained_are_written(
-    configured, tmp_path, monkeypatch
-):
-    """Three of six train in a round, and nobody evaluates; the others' files stay as they are."""
+def test_a_checkpoint_costs_what_changed_however_many_clients_there_are(configured, tmp_path, monkeypatch):
+    """Three of six train in a round, and nobody evaluates: only they are loaded, and written when resumed.
+    The folder is listed once a run. Beside its own memories a checkpoint keeps those before, should one be
+    damaged: all have trained twice by then."""
     run, chosen = tmp_path / "run", SAMPLED | {"fraction_evaluate": 0.0, "client": "silobn"}
-    simulate(Federation(configured(**chosen, rounds=4)), run, None)
-    clients = run / "checkpoint" / "clients"
-    before, loaded = set(clients.iterdir()), []
-    unpack = memory_folder.unpack
-    monkeypatch.setattr(memory_folder, "unpack", lambda p, facts: loaded.append(p) or unpack(p, facts))
-    simulate(Federation(configured(**chosen, rounds=5, resume=str(run))), run, None)
-    trained = {row["partition"] for row in csv_rows(run / "clients.csv") if row["round"] == "5"}
-    assert len(trained) == 3
-    assert {path.name.split("-")[1] for path in loaded} <= trained
-    written = {path.name.split("-")[1] for path in set(clients.iterdir()) - before}
-    assert written == trained
-
-
-def test_a_folder_is_listed_once_a_run_and_two_memories_are_kept_per_client(
-    configured, tmp_path, monkeypatch
-):
-    """A checkpoint costs what changed, however many clients there are. Beside its own memories it keeps those
-    before, should one be damaged: all have trained twice by then."""
-    clients, listed, glob = tmp_path / "run" / "checkpoint" / "clients", [], Path.glob
+    clients, listed, glob = run / "checkpoint" / "clients", [], Path.glob
 
     def recorded(path, *pattern, **options):
         listed.append(path)
         return glob(path, *pattern, **options)
 
-    monkeypatch.setattr(Path, "glob", recorded)
-    simulate(Federation(configured(**SAMPLED, rounds=8)), tmp_path / "run", None)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "glob", recorded)
+        simulate(Federation(configured(**chosen, rounds=8)), run, None)
     assert listed.count(clients) == 1
     assert sorted(int(path.name.split("-")[1]) for path in clients.iterdir()) == sorted([*range(6)] * 2)
+    before, loaded = set(clients.iterdir()), []
+    unpack = memory_folder.unpack
+    monkeypatch.setattr(memory_folder, "unpack", lambda p, facts: loaded.append(p) or unpack(p, facts))
+    simulate(Federation(configured(**chosen, rounds=9, resume=str(run))), run, None)
+    trained = {row["partition"] for row in csv_rows(run / "clients.csv") if row["round"] == "9"}
+    assert len(trained) == 3
+    assert {path.name.split("-")[1] for path in loaded} <= trained
+    written = {path.name.split("-")[1] for path in set(clients.iterdir()) - before}
+    assert written == trained
 
 
 def test_a_client_file_that_is_damaged_is_reported_and_the_one_before_used(configured, tmp_path, caplog):
@@ -276,8 +261,11 @@ def test_clients_that_were_given_as_datasets_are_given_again(tmp_path):
     rng = np.random.default_rng(0)
     x, y = torch.from_numpy(rng.random((40, 3), np.float32)), torch.from_numpy(rng.integers(2, size=40))
     keys = {"data": [TensorDataset(x, y), TensorDataset(x + 1, y)], "progress": False, "backend": "inline"}
-    whole = fedbn_flower.simulate(**keys, model="2nn", rounds=2, run_dir=tmp_path / "whole")
-    fedbn_flower.simulate(**keys, model="2nn", rounds=1, run_dir=tmp_path / "part")
-    resumed = fedbn_flower.simulate(**keys, rounds=2, resume=str(tmp_path / "part"))
+    keys |= {"client": "shared"}
+    whole = fedbn_flower.simulate(**keys, model="linear", rounds=2, run_dir=tmp_path / "whole")
+    fedbn_flower.simulate(**keys, model="linear", rounds=1, run_dir=tmp_path / "part")
+    resumed = fedbn_flower.simulate(
+        data=keys["data"], progress=False, rounds=2, resume=str(tmp_path / "part")
+    )
     for name, entry in whole.model().state_dict().items():
         assert torch.equal(resumed.model().state_dict()[name], entry)
