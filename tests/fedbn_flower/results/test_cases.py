@@ -117,7 +117,7 @@ def test_a_locally_trained_model_is_evaluated_before_it_is_gone(run):
 
 
 @pytest.mark.parametrize(
-    "keys", [LOCALLY, LOCALLY | {"eval_model": "local"}, {"eval_data": "global", "client": "shared"}]
+    "keys", [LOCALLY | {"eval_model": "local"}, {"eval_data": "global", "client": "shared"}]
 )
 def test_the_rest_of_a_run_stays_as_it_is(run, keys, tmp_path):
     """Bits, numbers and counted bytes are those without the file."""
@@ -318,9 +318,8 @@ def test_a_sites_own_file_has_its_subgroups_and_the_server_has_none(site_run, tm
     assert "subgroups sex (cases stay at the nodes" in caplog.text
 
 
-@pytest.mark.parametrize(("of_node", "state"), [({}, True), ({}, False), ({"predictions": False}, True)])
+@pytest.mark.parametrize(("of_node", "state"), [({}, False), ({"predictions": False}, True)])
 def test_no_site_keeps_or_sends_them_unasked(site_run, tmp_path, state, of_node):
-    """Also one that has nothing in its config but what a simulated node has."""
     _, sites = site_run(state=state, **of_node)
     assert "metrics" in sites.records
     assert "held-out-cases" not in sites.records

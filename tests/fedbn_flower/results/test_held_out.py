@@ -9,7 +9,7 @@ from fedbn_flower.results.held_out import have_same_cases, held_out_by_site, hel
 from fedbn_flower.results.run_reader import Run
 
 from .html_page import page
-from .written import summary_of, write_run
+from .written import change_run, summary_of, write_run
 from .written_cases import drawn, summary_of_cases, write_cases, write_sweep_of_cases
 
 METHODS = drawn({"fedavg": 2.0, "fedyogi": 0.0}, cases=151)
@@ -94,6 +94,8 @@ def test_runs_that_differ_have_a_range_and_shared_cases_no_sum(tmp_path):
     ]
     shared = write_cases(tmp_path / "c", METHODS["fedavg"], eval_data="global")
     assert [row[0] for row in held_out_table([Run.read(shared)]).rows] == ["lyon", "turin"]
+    change_run(shared, {"class-names": ["0", "1"]})
+    assert held_out_table([Run.read(shared)]).header[2:] == ["class 0", "class 1 (events)"]
 
 
 def test_a_site_that_is_left_out_of_a_run_has_no_cases_less(tmp_path):
@@ -102,11 +104,6 @@ def test_a_site_that_is_left_out_of_a_run_has_no_cases_less(tmp_path):
     for site, cases in METHODS["fedavg"].items():
         runs.append(Run.read(write_cases(tmp_path / site, {site: cases})))
     assert held_out_table(runs).rows == ROWS[:2]
-
-
-def test_classes_that_are_numbers_are_called_classes(tmp_path):
-    folder = write_cases(tmp_path / "run", METHODS["fedavg"], class_names=["0", "1"])
-    assert held_out_table([Run.read(folder)]).header[2:] == ["class 0", "class 1 (events)"]
 
 
 def test_whether_sites_have_the_same_cases_is_read_from_the_folder(tmp_path):

