@@ -32,11 +32,6 @@ def test_it_runs_an_app_and_says_where_its_results_are(folder, capsys):
     assert printed[-1] == "results are in out"
 
 
-def test_app_stands_for_the_current_folder(folder, capsys, monkeypatch):
-    monkeypatch.chdir(folder)
-    assert main(["app", ".", "--backend", "inline", "--run-dir", "../out", "--seed", "0"]) == 0
-
-
 MISTAKES = {
     "no folder": (["nowhere"], "app: 'nowhere' is not allowed; expected the folder of a Flower app"),
     "unknown key": (
@@ -51,22 +46,18 @@ MISTAKES = {
     ),
     "after quotes": ([APP, "-c", "name='it''s'"], """run-config: "name='it''s'" is not allowed"""),
     "twice": ([APP, "-c", "lr=1 lr=2"], "run-config: 'lr=2' is not allowed; expected lr once"),
-    "no TOML file": ([APP, "-c", "none.toml"], "run-config: "),
     "nodes": (
         [APP, "--num-supernodes", "0"],
         "num-supernodes: 0 is not allowed; expected a whole number from 1",
     ),
-    "a word": ([APP, "--num-supernodes", "ten"], "app: argument --num-supernodes: invalid int value: 'ten'"),
     "backend": (
         [APP, "--backend", "rey"],
         "backend: 'rey' is not allowed; expected one of auto, inline, ray",
     ),
-    "workers": ([APP, "--workers", "-1"], "workers: -1 is not allowed"),
     "workers of one process": (
         [APP, "--backend", "inline", "--workers", "3"],
         "workers: 3 is not allowed; expected 0 with backend 'inline'",
     ),
-    "seed": ([APP, "--seed", "-1"], "seed: -1 is not allowed"),
     "folder in use": ([APP, "--run-dir", APP], "run-dir: "),
     "flag": ([APP, "--rounds", "3"], "app: unrecognized arguments: --rounds 3"),
     "stream": ([APP, "--stream"], "app: --stream belongs to flwr run; the log is always shown"),
@@ -88,16 +79,13 @@ def test_a_mistake_is_one_line_before_anything_starts(folder, capsys, arguments)
 
 PROJECTS = {
     "no pyproject": (lambda text: None, "expected a folder with a pyproject.toml"),
-    "no TOML": (lambda text: "[", "pyproject.toml': "),
     "no app": (lambda text: text.replace("[tool.flwr", "[tool.other"), "Missing [tool.flwr.app] section"),
-    "no component": (lambda text: text.replace("clientapp", "client"), '"clientapp" missing'),
     "no module": (lambda text: text.replace("small_app.server", "small_app.gone"), "Unable to load module"),
     "no package": (lambda text: text.replace("small_app.server", "gone.server"), "no module 'gone' in"),
     "relative": (lambda text: text.replace("small_app.server", ".server"), "expected 'module:attribute'"),
     "no attribute": (lambda text: text.replace("server_app:app", "server_app:main_app"), "Unable to find"),
     "another kind": (lambda text: text.replace("server_app:app", "server_app:one"), "is of type int"),
     "agent": (lambda text: text.replace("serverapp =", "agentapp ="), "an agentapp needs a SuperLink"),
-    "date": (lambda text: text.replace("lr = 0.5", "lr = 1979-05-27"), "key lr needs to be of type"),
 }
 
 
@@ -114,9 +102,9 @@ def test_a_mistake_in_the_app_is_one_line(folder, capsys, case):
     assert len(captured.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("module", ["client_app", "__init__", "task"])
+@pytest.mark.parametrize("module", ["__init__", "task"])
 def test_a_syntax_error_is_one_line_with_its_place(folder, capsys, module):
-    """In a component, in its package, and in a module that a component imports."""
+    """In a component's package, and in a module that a component imports."""
     file = folder / "small_app" / f"{module}.py"
     file.write_text("x = 1\ndef f(:\n")
     (folder / "small_app" / "server_app.py").write_text(f"import small_app.{module}\n{SERVER}")
@@ -233,7 +221,7 @@ def test_nodes_are_those_of_the_projects_default_federation(folder, default, giv
     assert said == ([(str(nodes), origin)] if origin else [])
 
 
-@pytest.mark.parametrize("number", ["0", "'ten'", "true", "2.0"])
+@pytest.mark.parametrize("number", ["0", "true"])
 def test_a_projects_number_of_nodes_that_is_none_is_refused(folder, number, capsys):
     project = folder / "pyproject.toml"
     project.write_text(project.read_text() + LOCAL.format(default="local", number=number))
@@ -261,11 +249,10 @@ def test_a_server_that_exits_has_its_status_and_its_results(folder, capsys):
     assert len((folder.parent / "run" / "metrics.csv").read_text().splitlines()) == 3
 
 
-@pytest.mark.parametrize("arguments", ["", "min_fit_clients=2"])
-def test_a_legacy_app_with_our_strategy_is_told_so_in_a_line(tmp_path, arguments, capsys):
+def test_a_legacy_app_with_our_strategy_is_told_so_in_a_line(tmp_path, capsys):
     server = LEGACY_SERVER.replace("flwr.server.strategy", "strategies")
     begin, end = server.index("FedAvg(\n"), server.index("    config = ")
-    write_app(tmp_path / "app", f"{server[:begin]}FedAvg({arguments})\n{server[end:]}", LEGACY_CLIENT)
+    write_app(tmp_path / "app", f"{server[:begin]}FedAvg(min_fit_clients=2)\n{server[end:]}", LEGACY_CLIENT)
     run = str(tmp_path / "run")
     assert main(["app", str(tmp_path / "app"), "--backend", "inline", "--run-dir", run]) == 2
     last = capsys.readouterr().err.splitlines()[-1]

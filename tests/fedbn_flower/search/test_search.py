@@ -24,7 +24,7 @@ def columns(file):
 def test_trials_never_see_the_test_set_and_the_best_does_once(search, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("sys.argv", ["run_sim.py"])
     folder = tmp_path / "s"
-    assert search(f"{JOB} 2 --run-dir s") == 0
+    assert search(f"{JOB} 2 --rounds 1 --run-dir s") == 0
     rows = table(folder)
     assert list(rows[0]) == ["trial", "state", "rounds", "value", "server-lr", "folder"]
     assert [row["folder"] for row in rows] == [f"trials/{i}" for i in range(2)]
@@ -117,21 +117,19 @@ def test_a_trial_that_fails_is_reported_and_the_search_goes_on(search, tmp_path,
 
 
 def test_where_no_client_evaluates_it_looks_at_the_global_model(search, tmp_path):
-    assert search(f"{JOB} 1 --run-dir s --fraction-evaluate 0 --final-test false") == 0
+    assert search(f"{JOB} 1 --rounds 1 --run-dir s --fraction-evaluate 0 --final-test false") == 0
     row = table(tmp_path / "s")[0]
     summary = json.loads((tmp_path / "s/trials/0/summary.json").read_text())
     assert float(row["value"]) == summary["global"]["accuracy"]
     assert json.loads((tmp_path / "s/search.json").read_text())["best"]["test"] is None
 
 
-@pytest.mark.parametrize(
-    ("died", "metrics", "said"), [(4, "none", True), (4, "auroc", False), (20, "none", False)]
-)
-def test_that_accuracy_says_little_of_a_rare_event_is_told(search, capsys, died, metrics, said):
-    """Of 1,000 patients 40 died, or 200: a fifth is not rare."""
-    rows = [f"{number % 100},{int(number % 25 < died // 4)}" for number in range(1000)]
-    Path(f"{died}.csv").write_text("\n".join(["x,died", *rows]))
-    job = f"--dataset {died}.csv --label-column died --partition iid --num-clients 2 --model linear"
+@pytest.mark.parametrize(("metrics", "said"), [("none", True), ("auroc", False)])
+def test_that_accuracy_says_little_of_a_rare_event_is_told(search, capsys, metrics, said):
+    """Of 1,000 patients 40 died."""
+    rows = [f"{number % 100},{int(number % 25 == 0)}" for number in range(1000)]
+    Path("deaths.csv").write_text("\n".join(["x,died", *rows]))
+    job = "--dataset deaths.csv --label-column died --partition iid --num-clients 2 --model linear"
     assert search(f"{JOB} 1 --rounds 1 --run-dir s {job} --metrics {metrics}") == 0
     words = (
         "accuracy, by which trials are compared, says little of an event in 4.0 % of all examples; --metrics"
@@ -153,28 +151,26 @@ def test_losses_are_to_be_low(search, tmp_path):
     )
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("arguments", "output"),
-    [
-        (f"{JOB} 1 --run-dir s --seed 1", "seed: 1 is not allowed; expected 0, as in the search of 's'"),
-        ("--search server-lr=1e-3..2 --run-dir s", "search: 'server-lr=0.001..2.0' is not allowed; expected"),
-        ("--search tau=1e-3..2 --run-dir s", "search: 'tau=0.001..2.0' is not allowed; expected"),
-        ("--resume s --seed 5", "seed: '5' is not allowed; expected with resume only backend"),
-        (f"{JOB} 1 --run-dir other", "run-dir: 'other' is not allowed; expected a new or empty folder"),
-        ("--search num-clients=2,3", "search: 'num-clients' cannot be searched"),
-        ("--search batch-size=1,-1", "batch-size: '-1' is not allowed; expected a whole number >= 0"),
-        (f"{JOB} 1 --dataset quadratic:3 --partition iid", "val-fraction: 0.1 is not allowed; expected 0 "),
-    ],
-)
-def test_mistakes_are_reported(search, tmp_path, capsys, arguments, output):
+MISTAKES = {
+    f"{JOB} 1 --run-dir s --seed 1": "seed: 1 is not allowed; expected 0, as in the search of 's'",
+    "--search server-lr=1e-3..2 --run-dir s": "search: 'server-lr=0.001..2.0' is not allowed; expected",
+    "--search tau=1e-3..2 --run-dir s": "search: 'tau=0.001..2.0' is not allowed; expected",
+    "--resume s --seed 5": "seed: '5' is not allowed; expected with resume only backend",
+    f"{JOB} 1 --run-dir other": "run-dir: 'other' is not allowed; expected a new or empty folder",
+    "--search batch-size=1,-1": "batch-size: '-1' is not allowed; expected a whole number >= 0",
+    f"{JOB} 1 --dataset quadratic:3 --partition iid": "val-fraction: 0.1 is not allowed; expected 0 ",
+}
+
+
+def test_mistakes_are_reported(search, tmp_path, capsys):
     assert search("--search server-lr=1e-3..1 --trials 1 --run-dir s --client-lr 1e30") == 1
     (tmp_path / "other").mkdir()
     (tmp_path / "other/file").touch()
     capsys.readouterr()
-    given = "" if "--resume" in arguments else "--client-lr 1e30"
-    assert search(f"{arguments} {given}") == 2
-    assert capsys.readouterr().err.startswith(f"error: {output}")
+    for arguments, output in MISTAKES.items():
+        given = "" if "--resume" in arguments else "--client-lr 1e30"
+        assert search(f"{arguments} {given}") == 2
+        assert capsys.readouterr().err.startswith(f"error: {output}"), arguments
 
 
 @pytest.mark.slow
@@ -203,7 +199,10 @@ def test_a_search_with_differential_privacy_is_refused(search, tmp_path, capsys)
 
 
 def test_trials_have_nothing_to_recalibrate(search, tmp_path):
-    assert search(f"{JOB} 1 --run-dir s --eval-data local --recalibrate temperature --client fedbn") == 0
+    assert (
+        search(f"{JOB} 1 --rounds 1 --run-dir s --eval-data local --recalibrate temperature --client fedbn")
+        == 0
+    )
     trial, best = (
         json.loads((tmp_path / "s" / name / "summary.json").read_text()) for name in ("trials/0", "best")
     )

@@ -1,6 +1,5 @@
 """``compare``: what it writes and says, and what it refuses."""
 
-import json
 import shutil
 
 import pytest
@@ -50,12 +49,14 @@ def test_two_runs_side_by_side(two):
     ]
 
 
-def test_compare_writes_a_page_and_says_where(two, tmp_path, capsys):
-    to = tmp_path / "page"
-    assert main(["compare", *map(str, two), "--to", str(to)]) == 0
+def test_compare_writes_a_page_and_says_where(two, tmp_path, capsys, monkeypatch):
+    """By default into a new folder under ``runs``."""
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", *map(str, two)]) == 0
+    (to,) = (tmp_path / "runs").iterdir()
     output = capsys.readouterr().out
     assert "80.0" in output
-    assert output.splitlines()[-1] == f"the page is {to / 'compare.html'}"
+    assert output.splitlines()[-1] == f"the page is {to.relative_to(tmp_path) / 'compare.html'}"
     assert {path.name for path in to.iterdir()} == {"compare.html", "compare.md", "compare.png"}
     assert "| server-lr | 0.01 | 0.1 |" in (to / "compare.md").read_text()
     assert "<td>fedadam</td>" in (to / "compare.html").read_text()
@@ -112,18 +113,9 @@ def test_a_metric_that_all_have_can_be_chosen(two, tmp_path, capsys):
 
 
 def test_runs_of_several_metrics_are_compared_by_one_that_all_have(tmp_path):
-    folders = [write_run(tmp_path / name, summary_of([0.5, 0.5])) for name in "ab"]
-    file = folders[0] / "summary.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"compared-by": "auroc"}))
-    groups = read_groups(folders)
-    assert common_metric(groups) == "accuracy"
-
-
-def test_by_default_it_is_a_new_folder_under_runs(two, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert main(["compare", *map(str, two)]) == 0
-    (page,) = (tmp_path / "runs").glob("*/compare.html")
-    assert str(page.relative_to(tmp_path)) in capsys.readouterr().out
+    by = ("auroc", "accuracy")
+    folders = [write_run(tmp_path / name, summary_of([0.5, 0.5], **{"compared-by": name})) for name in by]
+    assert common_metric(read_groups(folders)) == "accuracy"
 
 
 def test_the_cells_of_a_sweep_stand_beside_a_run(two, tmp_path):

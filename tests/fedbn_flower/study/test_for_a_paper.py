@@ -44,10 +44,9 @@ def test_the_card_of_a_sweep_has_its_table_and_its_command(sweep):
     assert "One split says nothing" in card
 
 
-@pytest.mark.parametrize("name", ["methods", "model-card"])
-def test_a_sweep_is_written_up_from_the_command_line(sweep, name, capsys):
-    assert main(["export", str(sweep), "--to", name]) == 0
-    path = sweep / f"{name}.md"
+def test_a_sweep_is_written_up_from_the_command_line(sweep, capsys):
+    assert main(["export", str(sweep), "--to", "methods"]) == 0
+    path = sweep / "methods.md"
     assert capsys.readouterr().out == f"{path}\n"
     assert "configurations that differ in" in path.read_text()
 
@@ -95,7 +94,6 @@ def rounds(*values):
         ([0.1, 0.3, 0.4, 0.6, 0.5], False),  # not the best round
         ([0.1, 0.80, 0.81, 0.82, 0.83], False),  # 0.01 of 0.73
         ([0.1, 0.2, 0.3, 0.4], False),  # too few to say
-        ([0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.4, 0.5, 0.5], True),
     ],
 )
 def test_a_curve_that_still_rises_is_said(tmp_path, values, rises):

@@ -65,7 +65,7 @@ def test_each_sites_scores_are_those_of_a_fit_by_hand(run, method, keys):
     """The cases of the validation share are those that the same run without a final test keeps."""
     groups = {"groups": (np.arange(300) // 2, -1 - np.arange(100) // 2)} if "folds" in keys else {}
     chosen = BINARY | SHARE | keys | groups | {"rounds": 2}
-    result = run(**chosen, recalibrate=method, metrics="auroc", thresholds=10_000)
+    result = run(**chosen, recalibrate=method, metrics="auroc", thresholds=1000)
     of_fit, cases = run(**chosen, final_test=False).predictions, result.predictions
     summary = result.summary["recalibrated"]
     assert summary["method"] == method
@@ -196,7 +196,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same(configured, tmp_path, monkeyp
     with monkeypatch.context() as killed:
         killed.setattr(RunFolder, "finish", lambda self: self.writer.close())
         with pytest.raises(KeyboardInterrupt):
-            simulate(Federation(configured(**keys)), tmp_path / "parts", None, [Stops(2)])
+            simulate(Federation(configured(**keys)), tmp_path / "parts", None, [Stops(1)])
     simulate(Federation(configured(**keys, resume=str(tmp_path / "parts"))), tmp_path / "parts", None)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert (whole / "predictions.parquet").read_bytes() == (parts / "predictions.parquet").read_bytes()
@@ -206,7 +206,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same(configured, tmp_path, monkeyp
 
 @pytest.mark.parametrize(("allowed", "model"), diagonal_quick([True, False], ["aggregated", "local"]))
 def test_at_real_sites_sums_travel_and_cases_do_not(configured, tmp_path, allowed, model):
-    keys = {**SHARE, "rounds": 2, "recalibrate": "temperature", "client": "fedbn", "num_clients": 2}
+    keys = {**SHARE, "rounds": 1, "recalibrate": "temperature", "client": "fedbn", "num_clients": 2}
     keys |= {"metrics": "f1", "eval_model": model}
     config = configured(**keys, run_dir=str(tmp_path / "sites"))
     sites = Sites(config, tmp_path / "state", predictions=allowed)

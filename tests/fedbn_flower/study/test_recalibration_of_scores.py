@@ -28,9 +28,7 @@ def drawn(n, classes, seed=0):
     return logits, np.array([rng.choice(classes, p=p) for p in softmax(logits, axis=1)])
 
 
-@pytest.mark.parametrize(
-    ("score", "positives", "n"), [(0.9, 6, 10), (0.9, 3, 4), (0.99, 9, 10), (0.6, 8, 10)]
-)
+@pytest.mark.parametrize(("score", "positives", "n"), [(0.9, 6, 10), (0.6, 8, 10)])
 def test_the_temperature_of_equal_scores_is_a_closed_form(score, positives, n):
     """sigmoid(logit(p) / T) is the share of positives."""
     targets = np.repeat([1, 0], [positives, n - positives])
@@ -39,9 +37,9 @@ def test_the_temperature_of_equal_scores_is_a_closed_form(score, positives, n):
     assert fitted(two([score]))[0] == pytest.approx([1 - positives / n, positives / n], rel=1e-6)
 
 
-@pytest.mark.parametrize("classes", [2, 3, 7])
+@pytest.mark.parametrize("classes", [2, 3])
 def test_logits_times_two_have_twice_the_temperature_and_come_out_the_same(classes):
-    logits, targets = drawn(3000, classes)
+    logits, targets = drawn(1500, classes)
     one, other = (
         Recalibration.fitted("temperature", softmax(factor * logits, axis=1), targets) for factor in (1, 2)
     )

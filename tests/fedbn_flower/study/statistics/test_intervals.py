@@ -5,8 +5,6 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 from scipy.special import logit
 from sklearn.metrics import average_precision_score
@@ -41,18 +39,17 @@ def test_exact_ones_are_those_of_newcombes_table(hits, cases, low, high):
     assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
 
 
-@given(st.integers(1, 500), st.data(), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
-def test_exact_ones_are_scipys(cases, data, level):
-    hits = data.draw(st.integers(0, cases))
+@pytest.mark.parametrize(("hits", "cases", "level"), [(0, 7, 0.9), (7, 7, 0.99), (31, 500, 0.5)])
+def test_exact_ones_are_scipys_at_other_levels_too(hits, cases, level):
     expected = stats.binomtest(hits, cases).proportion_ci(level, method="exact")
     found = exact(hits, cases, level)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize(("hits", "cases"), [(0, 0), (3, 2), (-1, 2)])
-def test_no_share_has_none(hits, cases):
-    with pytest.raises(ValueError, match="are not a share"):
-        exact(hits, cases)
+def test_no_share_has_none():
+    for hits, cases in ((0, 0), (3, 2), (-1, 2)):
+        with pytest.raises(ValueError, match="are not a share"):
+            exact(hits, cases)
 
 
 def test_an_auroc_by_hand():
@@ -191,21 +188,16 @@ def test_a_means_variance_is_the_unbiased_one():
     assert found / by_scipy == pytest.approx(10 / 9, abs=0.05)
 
 
-def test_blocks_of_draws_are_all_draws(monkeypatch):
-    frame = table(2, 5)
-    monkeypatch.setattr("fedbn_flower.study.statistics.intervals.WEIGHTS_AT_A_TIME", 70)
-    blocks = [len(block) for block in drawn_weights(Cases.of(frame), 0, 25)]
-    assert blocks == [7, 7, 7, 4]
-
-
 @pytest.mark.parametrize(("sites", "groups"), [(1, 9), (3, 4), (3, 1)])
-def test_draws_that_are_kept_are_those_drawn_anew(monkeypatch, sites, groups):
+def test_draws_that_are_kept_are_those_drawn_anew_and_blocks_are_all_draws(monkeypatch, sites, groups):
     frame = table(sites, groups)
     kept = [weights_of(frame, 20) for _ in range(2)]
     monkeypatch.setattr("fedbn_flower.study.statistics.intervals.COUNTS_KEPT", 0)
     anew = weights_of(frame, 20)
     for weights in kept:
         np.testing.assert_array_equal(weights, anew)
+    monkeypatch.setattr("fedbn_flower.study.statistics.intervals.WEIGHTS_AT_A_TIME", 7 * len(frame))
+    assert [len(block) for block in drawn_weights(Cases.of(frame), 0, 20)] == [7, 7, 6]
 
 
 def test_intervals_are_by_client_over_clients_and_pooled():
@@ -285,9 +277,7 @@ def test_one_group_has_a_value_and_no_interval():
 
 SCALES = {
     (-np.inf, np.inf): lambda x: x,
-    (0.0, np.inf): np.log,
     (-np.inf, 1.0): lambda x: -np.log(1 - x),
-    (0.0, 1.0): lambda x: np.log(x / (1 - x)),
     (0.0, 4.0): lambda x: np.log(x / (4 - x)),
 }
 
@@ -388,7 +378,7 @@ def test_a_calibrated_models_is_that_of_all_outcomes_by_their_probabilities():
 
 def test_of_a_calibrated_model_it_errs_in_a_twentieth_and_a_wrong_one_is_found():
     rng = np.random.default_rng(0)
-    truth = rng.random((200, 100))
+    truth = rng.random((200, 50))
     outcomes = (rng.random(truth.shape) < truth).astype(int)
     pairs = zip(outcomes, truth, strict=True)
     p_values = [calibration_test(cases_of(*of), 15, draws=99).p_value for of in pairs]

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from benchmarks.winners import NOISES, SETTINGS, differences, false_winners, false_winners_of_two, told
+from benchmarks.winners import NOISES, SETTINGS, differences, false_winners, false_winners_of_two
 from fedbn_flower.study.statistics.case_metrics import METRICS, Share
 from fedbn_flower.study.statistics.paired import (
     BOOTSTRAP,
@@ -140,14 +140,6 @@ def test_holms_by_hand():
     assert holm([0.9, 0.8]).tolist() == [1, 1]
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
-def test_holms_keep_the_order_and_lie_between_the_p_values_and_bonferronis(p_values):
-    found, p_values = holm(p_values), np.array(p_values)
-    assert (found >= p_values).all()
-    assert (found <= np.minimum(p_values * len(p_values), 1) + 1e-12).all()
-    assert (np.diff(found[np.argsort(p_values)]) >= 0).all()
-
-
 def test_friedmans_and_nemenyis_on_demsars_example():
     """He prints ranks 3.143, 2.000, 2.893, 1.964, the statistic 9.28 without a correction for ties, and
     critical differences of 1.25 at 5 % and 1.12 at 10 %."""
@@ -164,10 +156,7 @@ def test_friedmans_and_nemenyis_on_demsars_example():
     assert friedman(-values, higher_is_better=False).mean_ranks.tolist() == found.mean_ranks.tolist()
 
 
-@pytest.mark.parametrize(
-    ("methods", "quantile"),
-    list(enumerate((1.960, 2.343, 2.569, 2.728, 2.850, 2.949, 3.031, 3.102, 3.164), start=2)),
-)
+@pytest.mark.parametrize(("methods", "quantile"), [(2, 1.960), (5, 2.728), (10, 3.164)])
 def test_nemenyis_quantiles_are_those_of_demsars_table_5(methods, quantile):
     found = nemenyi_critical_difference(methods, 6 * methods * (methods + 1)) * 6
     assert found == pytest.approx(quantile, abs=1e-3)
@@ -183,12 +172,6 @@ def test_wilcoxons_on_demsars_example():
     three = wilcoxon_against(DEMSAR, "C4.5")
     assert list(three) == ["C4.5+m", "C4.5+cf", "C4.5+m+cf"]
     assert three["C4.5+m"] == pytest.approx(3 * found["C4.5+m"])
-
-
-@pytest.mark.parametrize("ahead", [[1, 1, 1, 1, 1], [1, 2, 3, 4, 5]])
-def test_of_five_values_wilcoxons_is_never_below_five_percent(ahead):
-    found = wilcoxon_against({"a": np.zeros(5), "b": np.array(ahead), "c": np.zeros(5)}, "a")
-    assert found == {"b": pytest.approx(2 * 2 / 32), "c": 1.0}
 
 
 @settings(max_examples=20)
@@ -238,6 +221,7 @@ def test_those_that_are_clearly_behind_are_told_from_the_best():
     values = cells(0.9 + STEPS, 0.895 - STEPS, 0.4 + STEPS[::-1])
     assert cannot_be_told_from_best(values)[:3] == ("a", ("a", "b"), "")
     assert cannot_be_told_from_best(values, higher_is_better=False)[:3] == ("c", ("c",), "")
+    assert cannot_be_told_from_best({"a": STEPS})[:3] == ("a", ("a",), "")  # one cell is the best
 
 
 def test_it_is_the_paired_t_test_with_bonferronis_correction():
@@ -281,10 +265,6 @@ def test_seeds_that_a_cell_lacks_are_left_out():
     assert cannot_be_told_from_best(third)[:3] == ("a", ("a", "b"), "")
     with pytest.raises(ValueError, match="no cell has a value"):
         cannot_be_told_from_best(cells([np.nan]))
-
-
-def test_one_cell_is_the_best():
-    assert cannot_be_told_from_best({"a": STEPS})[:3] == ("a", ("a",), "")
 
 
 @given(st.permutations(range(4)), st.permutations(range(6)))
@@ -348,11 +328,6 @@ def test_more_than_a_case_is_told_as_before():
     values = cells(0.9 + STEPS, 0.85 + STEPS)
     assert cannot_be_told_from_best(values, resolution=0.05).alike == ("a", "b")
     assert cannot_be_told_from_best(values, resolution=0.049).alike == ("a",)
-
-
-def test_what_is_far_behind_is_told():
-    assert told(5, 4, 10, 100) > 0.95
-    assert told(0, 4, 10, SWEEPS) < 0.05
 
 
 @pytest.mark.slow
@@ -432,14 +407,11 @@ def test_other_groups_are_refused():
         compare_on_cases([frame, frame.assign(group=0)], METRICS["accuracy"])
 
 
-@pytest.mark.slow
-@settings(max_examples=40)  # of six orders
-@given(st.permutations(range(3)), st.integers(0, 100))
-def test_the_order_of_methods_and_of_rows_does_not_matter(order, seed):
-    frames = three()
+def test_the_order_of_methods_and_of_rows_does_not_matter():
+    frames, order = three(), (2, 0, 1)
     expected = compare_on_cases(frames, METRICS["auroc"]).pairs
     mixed = compare_on_cases(
-        [frames[i].sample(frac=1, random_state=seed) for i in order], METRICS["auroc"]
+        [frames[i].sample(frac=1, random_state=0) for i in order], METRICS["auroc"]
     ).pairs
     for i, j in PAIRS:
         assert mixed.of(i, j) == pytest.approx(expected.of(order[i], order[j]))
