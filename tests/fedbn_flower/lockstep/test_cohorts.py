@@ -72,7 +72,7 @@ def test_always_is_of_all_networks_and_few_clients_too(many, caplog, tmp_path):
     caplog.set_level(logging.INFO, "flwr.fedbn")
     found = []
     for fast in ("always", "off"):
-        config = many(model="cnn", fast=fast, num_clients=3)
+        config = many(model="cnn", fast=fast, num_clients=3, fraction_evaluate=0.0)
         simulate(Federation(config), tmp_path / fast, None)
         found.append(load_file(tmp_path / fast / "model.safetensors"))
     assert "clients train 8 at a time: in lockstep" in caplog.messages
@@ -97,7 +97,7 @@ def test_a_model_that_looks_at_its_batch_trains_one_by_one_and_says_so(many, cap
     """Clients of about 90 digits have batches of 32, 32 and some 26: other functions alone than stacked."""
     found = {}
     for fast in ("auto", "off"):
-        config = many(model="hasty", fast=fast, rounds=2, batch_size=32)
+        config = many(model="hasty", fast=fast, batch_size=32, fraction_evaluate=0.0)
         simulate(Federation(config), tmp_path / fast, None)
         found[fast] = load_file(tmp_path / fast / "model.safetensors")
     assert all(np.array_equal(entry, found["off"][name]) for name, entry in found["auto"].items())

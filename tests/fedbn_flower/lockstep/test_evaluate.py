@@ -158,7 +158,7 @@ def test_problems_that_look_at_the_model_are_evaluated_one_by_one():
 def test_a_run_has_the_same_metrics(run, caplog):
     """On a processor only where all that can be is to be at once."""
     caplog.set_level("INFO", "flwr.fedbn")
-    keys = {"client": "fedbn", "partition": "iid", "num_clients": 16, "fraction_train": 0.8, "batch_size": 16}
+    keys = {"client": "fedbn", "partition": "iid", "num_clients": 16, "fraction_train": 0.8, "rounds": 1}
     found, expected = (run(**keys, fast=fast, run_dir=fast) for fast in ("always", "auto"))
     assert caplog.messages.count("clients are evaluated 8 at a time") == 1
     for name in ("metrics.csv", "clients.csv"):

@@ -156,8 +156,7 @@ def with_the_mean_of_all_batches(model):
 
 
 @pytest.mark.parametrize(
-    "change",
-    [with_a_hook, with_a_forward_of_its_own, with_a_parameters_hook, with_the_mean_of_all_batches],
+    "change", [with_a_hook, with_a_forward_of_its_own, with_a_parameters_hook, with_the_mean_of_all_batches]
 )
 def test_a_model_that_may_do_other_things_in_each_step_is_not_repeated(change):
     model = small_model()

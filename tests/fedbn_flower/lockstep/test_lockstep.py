@@ -94,7 +94,7 @@ def test_who_goes_in_lockstep():
 )
 def test_every_client_and_elementwise_objective(client, objective):
     config = {"alpha": 0.1, "mu": 0.5, "eval-splits": "test"}
-    check(lambda: cohort(CLIENTS[client], LocalTraining(3, 8), objective=objective), config)
+    check(lambda: cohort(CLIENTS[client], LocalTraining(2, 8), objective=objective), config)
 
 
 @pytest.mark.sampled(2)

@@ -90,7 +90,7 @@ def test_convolutions_gain_only_on_a_gpu():
     assert reasons == ["convolutions gain nothing on a CPU", ""]
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     middle=st.lists(st.sampled_from(MIDDLES), max_size=3),
     served=st.lists(st.sampled_from(MIDDLES[:8]), max_size=3),
@@ -169,7 +169,7 @@ def test_the_trial_of_a_model_that_draws_leaves_torchs_generator_alone():
 def test_rounding_alone_is_far_below_the_trials_tolerance(monkeypatch):
     """BatchNorm amplifies it: with batches of 4 it came to 1.4e-5 to 8.1e-5 here, and of 8 to 9e-6."""
     monkeypatch.setattr(equivalence, "TOLERANCE", equivalence.TOLERANCE / 5)
-    for seed in range(6):
+    for seed in range(3):
         torch.manual_seed(seed)
         model = nn.Sequential(
             nn.Flatten(), nn.Linear(784, 128), nn.BatchNorm1d(128), nn.ReLU(), nn.Linear(128, 10)

@@ -136,10 +136,7 @@ def test_the_way_down_has_half_the_bytes_and_the_same_bits_everywhere(configured
         ({"compress": "topk:2"}, "compress: 'topk:2' is not allowed; expected topk:SHARE, with a share in"),
         ({"compress": "randk"}, "compress: 'randk' is not allowed; expected randk:SHARE, with a share in"),
         ({"compress": "qsgd:9"}, "compress: 'qsgd:9' is not allowed; expected qsgd:BITS, with 2 to 8 bits"),
-        (
-            {"compress": "lowrank:0"},
-            "compress: 'lowrank:0' is not allowed; expected lowrank:RANK",
-        ),
+        ({"compress": "lowrank:0"}, "compress: 'lowrank:0' is not allowed; expected lowrank:RANK"),
         ({"compress": "bf16:2"}, "compress: 'bf16:2' is not allowed; expected nothing after its name"),
         ({"compress": "topkk:0.1"}, r"unknown name 'topkk' \(did you mean 'topk'\?\)"),
         ({"error_feedback": "on"}, "error-feedback: 'on' is not allowed"),

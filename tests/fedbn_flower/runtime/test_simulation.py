@@ -87,12 +87,6 @@ def test_what_an_objective_remembers_is_in_no_message(configured, pair):
         assert records == {"arrays": shared} | ({"control": shared} if pair == "scaffold" else {})
 
 
-def test_a_gpu_that_is_not_there_is_refused(configured, monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(UserError, match="device: 'cuda' is not allowed; expected 'cpu'"):
-        Federation(configured(device="cuda"))
-
-
 def test_the_run_folder(finished, tmp_path):
     summary = finished(tmp_path / "run", client="shared", strategy="fedavg", rounds=3)
     folder = tmp_path / "run"
@@ -124,11 +118,10 @@ def test_the_run_folder(finished, tmp_path):
     assert set(load_file(folder / "model.safetensors")) == MLP_BN
 
 
-@pytest.mark.parametrize("client", ["silobn", "fedbn"])
-def test_there_is_no_global_model_where_batch_norm_stays_at_home(finished, tmp_path, client):
-    summary = finished(tmp_path / "run", client=client)
+def test_there_is_no_global_model_where_batch_norm_stays_at_home(finished, tmp_path):
+    summary = finished(tmp_path / "run", client="silobn", rounds=1)
     assert summary["global"] is None
-    assert set(load_file(tmp_path / "run" / "model.safetensors")) == MLP_BN - LOCAL[client]
+    assert set(load_file(tmp_path / "run" / "model.safetensors")) == MLP_BN - LOCAL["silobn"]
 
 
 def test_a_folder_in_use_is_refused(finished, tmp_path):
@@ -171,16 +164,15 @@ def explode(*_):
 )
 def test_a_client_that_fails_is_dropped_and_counted(finished, tmp_path, monkeypatch, caplog, breaks, reason):
     monkeypatch.setitem(CLIENTS, "fragile", type("Broken", (Fragile,), {"breaks": staticmethod(breaks)}))
-    summary = finished(tmp_path / "run", client="fragile", rounds=4)
-    assert summary["failures"] == 3
-    rows = rows_of(tmp_path / "run")
-    assert [r["failures"] for r in rows] == ["0", "1", "1", "1"]
+    summary = finished(tmp_path / "run", client="fragile", rounds=3)
+    assert summary["failures"] == 2
+    assert [row["failures"] for row in rows_of(tmp_path / "run")] == ["0", "1", "1"]
     said = [r.message for r in caplog.records if "partition 1 dropped" in r.message]
     assert len(said) == 1  # not in every round anew
     assert reason in said[0]
     last = [r.message for r in caplog.records if "replies were refused" in r.message]
     assert len(last) == 1
-    assert last[0].startswith("3 replies were refused, of client 1: ")
+    assert last[0].startswith("2 replies were refused, of client 1: ")
     assert reason in last[0]
 
 
@@ -201,8 +193,6 @@ def test_a_run_in_which_every_round_failed_fails(configured, tmp_path):
     [
         ({"strategy": "fedyog"}, UserError),
         ({"client-lr": 1e30}, RunFailed),
-        ({"num-clients": 3}, UserError),
-        ({"min-replies": 3}, UserError),
         ({"num-clients": 3, "partition": "iid"}, UserError),
     ],
 )
@@ -246,7 +236,6 @@ def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
             {"client": "fedbn", "model": "2nn"},
             ["client: 'fedbn' keeps nothing at home of '2nn': it is 'shared' here"],
         ),
-        ({"client": "shared", "model": "2nn"}, []),
         (
             {"client": "silobn", "fraction_evaluate": 0},
             [

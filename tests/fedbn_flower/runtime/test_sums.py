@@ -45,10 +45,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("fast", "values"),
-    some_quick([*product(["auto", "off"], VALUES)], quick={2, 9}),
-)
+@pytest.mark.parametrize(("fast", "values"), some_quick([*product(["auto", "off"], VALUES)], quick={2, 9}))
 def test_the_bits_and_the_figures_of_answers_that_come_one_by_one(configured, values, fast):
     config = configured(
         partition="dirichlet:1", num_clients=CLIENTS, fast=fast, fraction_evaluate=0, batch_size=32, **values

@@ -326,13 +326,7 @@ LIES = {
         ("half an example", moments, numbers(counts=1.5), REFUSED, ()),
         ("squares that no numbers have", moments, numbers(squares=-1.0), REFUSED, ()),
         ("numbers that are not finite", moments, numbers(means=np.nan), REFUSED, ()),
-        (
-            "text instead of arrays",
-            moments,
-            lambda c: {"moments": ConfigRecord({"a": "b"})},
-            REFUSED,
-            (),
-        ),
+        ("text instead of arrays", moments, lambda c: {"moments": ConfigRecord({"a": "b"})}, REFUSED, ()),
         (
             "one example of 3e38",
             moments,
@@ -377,20 +371,8 @@ LIES = {
         ("a metric with the name of a column", train, reports(round=1), REFUSED, ()),
         ("101 further metrics", train, reports(**{f"m{i}": 1 for i in range(101)}), REFUSED, ()),
         ("a metric's name with escapes", train, reports(**{"\x1b[2J": 1}), REFUSED, ()),
-        (
-            "an update of length 1e15",
-            train,
-            floats(1e15),
-            BELIEVED,
-            (*ROBUST, "--clip-update-norm"),
-        ),
-        (
-            "an update in the other direction",
-            train,
-            floats(-10.0),
-            BELIEVED,
-            (*ROBUST, "--clip-update-norm"),
-        ),
+        ("an update of length 1e15", train, floats(1e15), BELIEVED, (*ROBUST, "--clip-update-norm")),
+        ("an update in the other direction", train, floats(-10.0), BELIEVED, (*ROBUST, "--clip-update-norm")),
         (
             "2^53 examples and a poor model",
             train,

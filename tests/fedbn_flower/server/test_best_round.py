@@ -133,7 +133,7 @@ def test_the_chosen_round_looks_too_good_and_the_cross_fitted_one_does_not():
     """Rounds that are all alike: of 100 cases, right with probability 0.7 in each of 20 rounds."""
     rng, problem = np.random.default_rng(0), Classification()
     as_chosen, cross_fitted = [], []
-    for _ in range(300):
+    for _ in range(100):
         halves, best = CrossFitting(info(), problem), 0.0
         for server_round in range(1, 21):
             right = rng.binomial(50, 0.7, 2)
@@ -144,9 +144,9 @@ def test_the_chosen_round_looks_too_good_and_the_cross_fitted_one_does_not():
             best = max(best, right.sum() / 100)
         as_chosen.append(best)
         cross_fitted.append(halves.summary()["mean"]["accuracy"])
-    error = np.std(cross_fitted) / np.sqrt(300)
+    error = np.std(cross_fitted) / np.sqrt(100)
     assert abs(np.mean(cross_fitted) - 0.7) < 3 * error
-    assert np.mean(as_chosen) == pytest.approx(0.783, abs=0.005)
+    assert np.mean(as_chosen) == pytest.approx(0.783, abs=0.01)
 
 
 @pytest.mark.slow
@@ -216,12 +216,12 @@ def test_what_was_chosen_by_what_is_said(run, captured):
 
 
 def test_validation_keeps_the_best_round_without_an_early_end(run):
-    keys = {**LOCALLY, "client": "fedbn", "val_fraction": 0.3, "rounds": 5, "seed": 3}
+    keys = {**LOCALLY, "client": "fedbn", "val_fraction": 0.3, "rounds": 4, "seed": 3}
     output = run(**keys, best="validation")
     values = output.history["accuracy"].tolist()
     assert output.summary["best-round"] == 1 + int(np.argmax(values))
-    assert output.summary["rounds"] == 5
-    same = run(**keys, patience=5)
+    assert output.summary["rounds"] == 4
+    same = run(**keys, patience=4)
     for name in ("model.safetensors", "predictions.parquet"):
         assert (output.folder / name).read_bytes() == (same.folder / name).read_bytes()
     assert "of the best accuracy on the validation share." in " ".join(page(output.folder).text["p"])
@@ -275,7 +275,7 @@ NUMBERS = {"data": (X[:40], X[:40, :1], X[40:], X[40:, :1]), "num_clients": 2, "
 
 @pytest.mark.parametrize(("keys", "by", "sign"), [(LOCALLY, "accuracy", 1), (NUMBERS, "loss", -1)])
 def test_the_mean_over_clients_may_decide(run, keys, by, sign):
-    output = run(**keys, client="fedbn", rounds=4, best="cross-fitted", decide_by="mean", seed=3)
+    output = run(**keys, client="fedbn", rounds=3, best="cross-fitted", decide_by="mean", seed=3)
     found = output.summary["cross-fitted"]
     assert found["by"] == by
     for half, chosen in found["rounds"].items():

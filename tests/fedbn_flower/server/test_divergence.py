@@ -53,11 +53,7 @@ BEFORE = "the last that was evaluated and finite is that of round 2"
     ("client", "factor", "words"),
     [
         ("fedavg", 1e30, f"round 3: the model has diverged (server: {NOT_FINITE}); {BEFORE}"),
-        (
-            "fedbn",
-            1e30,
-            f"the model has diverged (client 0: FloatingPointError: {NOT_FINITE}); {BEFORE}",
-        ),
+        ("fedbn", 1e30, f"the model has diverged (client 0: FloatingPointError: {NOT_FINITE}); {BEFORE}"),
         ("fedbn", 1e60, "round 3, train: Late diverged: its step makes 1.bias not finite"),
     ],
 )

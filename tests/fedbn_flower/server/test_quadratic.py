@@ -116,12 +116,7 @@ def test_feddyns_server_and_clients_agree_up_to_replies_lost_after_sending(quadr
     config = configured(**values, partition="iid", num_clients=CLIENTS).to_user_config()
     grid = grid_class(CLIENTS, config)
     strategy = FedDyn(alpha=0.5, fraction_train=0.75, fraction_evaluate=0.0)
-    train_config = {
-        "client-lr": 0.1,
-        "objective": "feddyn",
-        "eval-splits": "",
-        "alpha": 0.5,
-    }
+    train_config = {"client-lr": 0.1, "objective": "feddyn", "eval-splits": "", "alpha": 0.5}
     start = ArrayRecord({"w": Array(np.zeros(SIZE, np.float32))})
     strategy.start(grid=grid, initial_arrays=start, num_rounds=6, train_config=ConfigRecord(train_config))
     memories = [memory["feddyn"]["w"] for i in range(CLIENTS) if (memory := grid.client_memory(i))]

@@ -117,10 +117,7 @@ def test_one_of_ones_own(configured, tmp_path):
             {"selection": "uniform:3"},
             "selection: 'uniform:3' is not allowed; expected nothing after its name",
         ),
-        (
-            {"selection": "by-size", "dataset": "shape:1x8x8:10"},
-            "'uniform' where only SuperNodes have data",
-        ),
+        ({"selection": "by-size", "dataset": "shape:1x8x8:10"}, "'uniform' where only SuperNodes have data"),
         (
             {"selection": "by-size", "dp": "client", "dp_noise": 1.0, "dp_delta": 1e-5},
             "selection: 'by-size' is not allowed; expected 'uniform', since who trains would tell",

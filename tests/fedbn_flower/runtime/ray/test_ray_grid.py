@@ -34,8 +34,7 @@ def calls(count, *given, **settings):
 
 
 @pytest.mark.parametrize(
-    ("count", "cohort", "summed"),
-    [(57, 1, True), (48, 1, False), (48, 8, True), (9, 8, True)],
+    ("count", "cohort", "summed"), [(57, 1, True), (48, 1, False), (48, 8, True), (9, 8, True)]
 )
 def test_groups_are_summed_where_that_leaves_nobody_idle(count, cohort, summed):
     """One by one, four groups for each of two workers are wanted: of 57 there are eight, of 48 six."""
