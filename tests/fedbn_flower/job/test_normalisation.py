@@ -8,18 +8,7 @@ from torch import nn
 from fedbn_flower.api.result import load_model
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.cohorts import cohort_size
-
-
-@pytest.mark.parametrize("client", ["fedbn", "silobn"])
-def test_a_policy_of_batch_norm_says_that_it_keeps_nothing(configured, client):
-    line = f"client: {client!r} keeps nothing at home of 'mlp-bn' with norm 'group:4': it is 'shared' here"
-    assert Federation(configured(norm="group:4", client=client)).warnings == [line]
-
-
-def test_a_client_that_shares_everything_by_design_gets_no_line(configured):
-    assert Federation(configured(strategy="fedpac", client="fedpac", objective="fedpac")).warnings == []
 
 
 def test_a_folder_knows_its_norm_and_momentum(run, tmp_path):

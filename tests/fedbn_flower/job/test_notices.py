@@ -15,6 +15,52 @@ X = RNG.normal(size=(24, 6)).astype(np.float32)
 Y = np.arange(24) % 3
 
 
+GROUP_NORM = {"norm": "group:4", "client": "fedbn"}
+FEDPAC = {"strategy": "fedpac", "client": "fedpac", "objective": "fedpac"}
+FROZEN = {"client": "fedbn", "train": "4"}
+NOBODY = {"client": "silobn", "fraction_evaluate": 0}
+
+
+@pytest.mark.parametrize(
+    ("keys", "line"),
+    [
+        (
+            {"client": "fedbn", "model": "2nn"},
+            "client: 'fedbn' keeps nothing at home of '2nn': it is 'shared' here",
+        ),
+        (
+            {"client": "hbn", "model": "2nn"},
+            "client: 'hbn' keeps nothing at home of '2nn': it is 'shared' here",
+        ),
+        ({"client": "fbn", "model": "2nn"}, "client: 'fbn' finds no BatchNorm in '2nn': it is 'shared' here"),
+        (
+            {"client": "fixbn", "model": "2nn"},
+            "client: 'fixbn' finds no BatchNorm in '2nn': it is 'shared' here",
+        ),
+        (
+            GROUP_NORM,
+            "client: 'fedbn' keeps nothing at home of 'mlp-bn' with norm 'group:4': it is 'shared' here",
+        ),
+        (
+            FROZEN,
+            "client: 'fedbn' keeps nothing at home of 'mlp-bn', since all of that is frozen: it is 'shared' "
+            "here; with frozen-bn 'adapt' BatchNorm statistics stay and adapt",
+        ),
+        (FROZEN | {"frozen_bn": "adapt"}, ""),
+        (FEDPAC, ""),  # which shares everything by design
+        (
+            NOBODY,
+            "fraction-evaluate: 0.0 asks no client, and the server lacks what client 'silobn' keeps at home: "
+            "nothing is evaluated",
+        ),
+        (NOBODY | {"eval_model": "local"}, ""),
+        (NOBODY | {"client": "shared"}, ""),
+    ],
+)
+def test_a_choice_that_comes_to_nothing_is_one_line(configured, keys, line):
+    assert Federation(configured(**keys)).warnings == [line] * bool(line)
+
+
 @pytest.fixture
 def output(begun):
     """The warnings of a run that begin so."""

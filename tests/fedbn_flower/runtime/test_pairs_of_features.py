@@ -1,6 +1,6 @@
 """Every two features: refused in one line, or the same bits where the run was killed and went on.
 
-Every two names of algorithms: `test_combinations`, and `test_resume` of results.
+Every two names of algorithms: `test_combinations`, and, where all clients answer, `test_resume` of results.
 """
 
 import csv
@@ -11,6 +11,13 @@ import pytest
 
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
+
+from ..server.test_participation import MIXED
+from ..server.test_personal_runs import CLIENTS, OBJECTIVES, UNIONS, keys_of
+from ..server.test_robust_runs import KEYS as ROBUST
+from ..server.test_robust_runs import MEANS
+from ..server.test_rules_in_runs import RULES
+from ..server.test_several_models import SETTINGS
 
 DEVICES = {"devices": "lognormal:0.5"}
 VALIDATION = {"val_fraction": 0.2}
@@ -74,6 +81,35 @@ FEATURES = {
     "moon": {"objective": "moon"},
 }
 ALGORITHMS = list(FEATURES)[-15:]
+PARTLY = {"fraction_train": 0.5, "dropout": 0.3}
+SCANNERS = {
+    "dataset": "scanners",
+    "client": "shared",
+    "num_clients": 4,
+    "fraction_train": 0.75,
+    "dropout": 0.2,
+}
+ALONE = {
+    **{rule: PARTLY | {"strategy": rule, "client": "fedbn"} | keys for rule, keys in RULES.items()},
+    **{name: PARTLY | keys_of(name) for name in (*CLIENTS, *UNIONS, *OBJECTIVES)},
+    "fixbn": PARTLY | {"client": "fixbn", "fix_from": 2},
+    "fbn": PARTLY | {"client": "fbn"},
+    "hbn": PARTLY | {"client": "hbn", "strategy": "fedavg"},
+    **{mean: ROBUST | {"mean": mean, "fraction_train": 0.7, "dropout": 0.2} for mean in MEANS},
+    **{f"several models: {rule}": SCANNERS | {"strategy": rule} | keys for rule, keys in SETTINGS.items()},
+    "a head of each client": SCANNERS | {"strategy": "ifca", "client": "fedper"},
+    **{
+        f"{rule} among devices": MIXED | {"strategy": rule, "objective": rule, "partition": "iid"}
+        for rule in ("scaffold", "feddyn")
+    },
+    **{
+        f"the best of {rule}": PARTLY | VALIDATION | {"patience": 5, "strategy": rule} | RULES[rule]
+        for rule in ("fedexp", "fedacg")
+    },
+}
+"""What is not combined with the others; answers are lost."""
+QUICK = {"fedbn+apfl"}
+EXHAUSTIVE = {*RULES, *CLIENTS, *UNIONS, *OBJECTIVES, *MEANS} - {"fedbn+apfl", "centered-clip:0.2"}
 NOISY = {"dp client", "dp local", "dp example"}
 """Their noise, and who is drawn, are others in every run, by a secret."""
 KEYS_ANEW = {"secagg"}
@@ -94,6 +130,15 @@ EVERY = 100
 """Of so many pairs one is tried by every run of all tests."""
 
 
+def marked():
+    for i, names in enumerate(CASES):
+        rare = len(names) == 2 and i % EVERY
+        yield pytest.param(names, marks=pytest.mark.exhaustive if rare else pytest.mark.slow)
+    for name in ALONE:
+        rare = pytest.mark.exhaustive if name in EXHAUSTIVE else pytest.mark.slow
+        yield pytest.param((name,), marks=[] if name in QUICK else rare)
+
+
 def found(folder, names):
     """Every kept model, to the last bit, and every row of every table, but for seconds."""
     files = [*folder.glob("*.safetensors"), *(folder / "models").glob("*")]
@@ -108,20 +153,12 @@ def found(folder, names):
     return models, tables
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "names",
-    [
-        pytest.param(names, marks=[] if len(names) == 1 or i % EVERY == 0 else [pytest.mark.exhaustive])
-        for i, names in enumerate(CASES)
-    ],
-    ids=" and ".join,
-)
+@pytest.mark.parametrize("names", marked(), ids=" and ".join)
 def test_two_features_are_refused_in_a_line_or_go_on_in_the_same_bits(finished, tmp_path, monkeypatch, names):
     """Killed after the checkpoint of the second of three rounds."""
     keys = {"num_clients": 6, "partition": "dirichlet:1", "seed": 3, "rounds": 3, "model": "mlp-bn"}
     for name in names:
-        keys |= FEATURES[name]
+        keys |= FEATURES[name] if name in FEATURES else ALONE[name]
 
     def run(folder, **more):
         finished(folder, **keys, **more)

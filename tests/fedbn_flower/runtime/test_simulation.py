@@ -227,25 +227,3 @@ def test_a_federation_of_more_nodes_than_clients_is_refused(configured):
     config = configured()
     with pytest.raises(UserError, match="num-clients: 2 is not allowed; expected 3, the number of Super"):
         Federation(config).run(InlineGrid(3, config.to_user_config()), [])
-
-
-@pytest.mark.parametrize(
-    ("values", "output"),
-    [
-        (
-            {"client": "fedbn", "model": "2nn"},
-            ["client: 'fedbn' keeps nothing at home of '2nn': it is 'shared' here"],
-        ),
-        (
-            {"client": "silobn", "fraction_evaluate": 0},
-            [
-                "fraction-evaluate: 0.0 asks no client, and the server lacks what client 'silobn' keeps at "
-                "home: nothing is evaluated"
-            ],
-        ),
-        ({"client": "silobn", "fraction_evaluate": 0, "eval_model": "local"}, []),
-        ({"client": "shared", "fraction_evaluate": 0}, []),
-    ],
-)
-def test_what_one_would_not_expect_is_one_line(configured, values, output):
-    assert Federation(configured(**values)).warnings == output

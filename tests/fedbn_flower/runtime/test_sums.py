@@ -48,7 +48,7 @@ VALUES = [
 @pytest.mark.parametrize(("fast", "values"), some_quick([*product(["auto", "off"], VALUES)], quick={2, 9}))
 def test_the_bits_and_the_figures_of_answers_that_come_one_by_one(configured, values, fast):
     config = configured(
-        partition="dirichlet:1", num_clients=CLIENTS, fast=fast, fraction_evaluate=0, batch_size=32, **values
+        partition="dirichlet:1", num_clients=CLIENTS, fast=fast, fraction_evaluate=0, batch_size=64, **values
     )
     apart = run(config, summed=False)
     assert run(config, summed=True) == apart
@@ -69,9 +69,8 @@ class Unlucky(FedAvgClient):
 
 
 def test_who_fails_is_not_in_the_sum(configured):
-    config = configured(
-        partition="iid", num_clients=CLIENTS, client=f"{__name__}:Unlucky", strategy="fedadam"
-    )
+    keys = {"partition": "iid", "num_clients": CLIENTS, "client": f"{__name__}:Unlucky"}
+    config = configured(**keys, strategy="fedadam", fraction_evaluate=0)
     apart = run(config, summed=False)
     assert run(config, summed=True) == apart
     assert [list(failures) for _, failures, *_ in apart[1]] == [[2, 10], [2, 10]]

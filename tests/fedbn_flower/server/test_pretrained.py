@@ -14,7 +14,6 @@ from clients.modules.frozen import split
 from fedbn_flower import RunFailed, UserError, load_model
 from fedbn_flower.core.input_spec import InputSpec
 from fedbn_flower.job import inputs as inputs_module
-from fedbn_flower.job.checks.notices import notices
 from fedbn_flower.job.initial_model import build_model
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.manifest import read_manifest
@@ -219,15 +218,6 @@ def test_only_what_is_not_sent_has_a_digest(configured, weights):
 def test_mistakes(run, keys, message):
     with pytest.raises(UserError, match=f"^{message}"):
         run(**keys)
-
-
-def test_a_policy_that_keeps_only_frozen_layers_is_said(configured):
-    (line,) = notices(inputs_of(configured(client="fedbn", train="4")))
-    assert line == (
-        "client: 'fedbn' keeps nothing at home of 'mlp-bn', since all of that is frozen: it is 'shared' "
-        "here; with frozen-bn 'adapt' BatchNorm statistics stay and adapt"
-    )
-    assert notices(inputs_of(configured(client="fedbn", train="4", frozen_bn="adapt"))) == []
 
 
 def test_frozen_batch_norm_adapts_to_each_client_s_data_or_keeps_its_statistics(run, weights):

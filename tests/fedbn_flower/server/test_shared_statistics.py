@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.server.federation import Federation
 
 from ..records.helpers import Watching, entries
 
@@ -86,19 +85,6 @@ def test_hybrid_layers_are_those_of_the_client(run, tmp_path):
 )
 def test_what_does_not_go_together(refusal, keys, line):
     assert line in refusal(**keys)
-
-
-@pytest.mark.parametrize(
-    ("client", "does"),
-    [
-        ("fixbn", "finds no BatchNorm in"),
-        ("fbn", "finds no BatchNorm in"),
-        ("hbn", "keeps nothing at home of"),
-    ],
-)
-def test_without_batch_norm_a_line_says_that_it_is_fedavg(configured, client, does):
-    line = f"client: {client!r} {does} '2nn': it is 'shared' here"
-    assert Federation(configured(client=client, model="2nn")).warnings == [line]
 
 
 @pytest.mark.parametrize("reference", ["alone", "pooled"])
