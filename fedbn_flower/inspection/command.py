@@ -1,5 +1,6 @@
 """The command ``inspect``: look at a run's data and their division before anything is trained."""
 
+from argparse import SUPPRESS
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,8 +36,11 @@ def inspect(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--to", metavar="DIR", type=Path, help="new folder for the page [a new one under runs/]"
     )
+    parser.add_argument("--run-dir", help=SUPPRESS)
     first = [] if not arguments or arguments[0].startswith("-") else ["--dataset"]
     options, of_run = parser.parse_known_args([*first, *arguments])
+    if options.run_dir:
+        raise UserError("run-dir: inspect runs nothing; --to names the folder of its page")
     job = parse_command_line(of_run)
     if not isinstance(job, Job) or job.sweep:
         raise UserError("inspect: one run's data are looked at, not those of a sweep or a search")

@@ -135,6 +135,7 @@ def test_of_many_clients_the_first_are_listed(configured):
     ("words", "message"),
     [
         ("--seed 0,1", "inspect: one run's data are looked at, not those of a sweep or a search"),
+        ("--run-dir runs/first", "run-dir: inspect runs nothing; --to names the folder of its page"),
         ("--dataset shape:1x8x8:10", "dataset: 'shape:1x8x8:10' is not allowed; expected one with examples"),
         ("--partition circle", "partition: 'circle' is not allowed"),
         ("--num-client 3", "--num-client: unknown flag (did you mean --num-clients?)"),
