@@ -54,8 +54,8 @@ SAMPLINGS = {
 }
 
 
-NOISES = {0, 3, 5}
-"""Of the samplings one for each way in which noise is drawn."""
+NOISES = {0, 3}
+"""Of the samplings one for each way in which a server draws noise; shares are audited by themselves."""
 
 
 def steps_of(configured, folder, monkeypatch, fault=None, **values):

@@ -38,18 +38,18 @@ def mechanism(tmp_path):
     return make
 
 
-def noise_of(found, server_round=1, size=10**6):
+def noise_of(found, server_round=1, size=200_000):
     found.sample(server_round, np.arange(50))
     total = server_round * np.linspace(-0.01, 0.01, size, dtype=np.float32)
     return found.publish(server_round, total.copy(), 0.0) * found.num_answers - total
 
 
 def test_the_noise_on_the_sum_has_the_deviation_z_c(mechanism):
-    """Of a million entries the deviation is known to 0.1 %; it is to be right to 1 %."""
+    """Of 200,000 entries the deviation is known to 0.2 %; it is to be right to 1 %."""
     noise = noise_of(mechanism())
     assert noise.std() == pytest.approx(1.5 * 0.4, rel=0.01)
-    assert abs(noise.mean()) < 0.003
-    assert np.abs(np.corrcoef(noise[:-1], noise[1:])[0, 1]) < 0.005
+    assert abs(noise.mean()) < 0.005
+    assert np.abs(np.corrcoef(noise[:-1], noise[1:])[0, 1]) < 0.01
 
 
 def test_the_noise_of_two_rounds_is_independent(mechanism):
@@ -104,10 +104,10 @@ class TestSecure:
         """sigma_b is 50/20 = 2.5 on the count of 50."""
         found = mechanism(secure=True, adaptive=True)
         adaptive = found._terms.adaptive_clip
-        shares = np.array([found._share_within(t, 7.5, adaptive, "") for t in range(1, 4001)])
+        shares = np.array([found._share_within(t, 7.5, adaptive, "") for t in range(1, 2001)])
         counts = (shares - 0.5) * 50
-        assert counts.mean() == pytest.approx(7.5, abs=0.15)
-        assert counts.std() == pytest.approx(2.5, rel=0.05)
+        assert counts.mean() == pytest.approx(7.5, abs=0.2)
+        assert counts.std() == pytest.approx(2.5, rel=0.06)
         half = 2**20 // 5  # one client's 1/2, in steps of which the deviation 2.5 is 2^20
         np.testing.assert_allclose(counts * 2 * half, np.rint(counts * 2 * half), atol=1e-6)
 

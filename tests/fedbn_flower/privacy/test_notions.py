@@ -38,10 +38,11 @@ TOLD = {
 
 ADAPTIVE = {"dp_clip": "adaptive", "num_clients": 20}
 """With fewer clients the noise on their count would be too much."""
+QUICK = {**FEW, "model": "linear", "client": "shared"}
 
 
 def private(configured, notion, **values):
-    return runs.private(configured, notion, **(FEW if notion == "client" else {}) | values)
+    return runs.private(configured, notion, **(QUICK if notion == "client" else {}) | values)
 
 
 @pytest.mark.parametrize("notion", NOTIONS)
@@ -62,7 +63,10 @@ def test_a_run_with_a_budget(configured, tmp_path, notion):
 
 GOES = [
     *(
-        ("client", {"strategy": rule, "client": client, "num_clients": 4, "fraction_train": 1.0})
+        (
+            "client",
+            {"strategy": rule, "client": client, "model": "mlp-bn", "num_clients": 4, "fraction_train": 1.0},
+        )
         for rule, client in (
             ("fedavg", "fedbn"), ("feddyn", "fedper+silobn"), ("fedavgm", "silobn"),
             ("fedadagrad", "fedper+silobn"), ("fedyogi", "fedbn"), ("fedadam", "silobn"),

@@ -59,13 +59,13 @@ def test_clients_are_lost_in_every_step_of_one_round(settings):
 
 
 @pytest.mark.slow
-def test_fifteen_of_fifty_clients_are_gone(settings):
+def test_six_of_twenty_clients_are_gone(settings):
     """In all four steps; as many shares as the defaults ask for."""
-    keys = {"num_clients": 50, "secagg_threshold": 0, "fraction_evaluate": 0.0}
+    keys = {"num_clients": 20, "secagg_threshold": 0, "fraction_evaluate": 0.0}
     config, plain = settings("on", **keys), settings("plain", **keys)
-    lost = {ADVERTISE: range(4), SHARE: range(4, 8), "train": range(8, 12), UNMASK: range(12, 15)}
+    lost = {ADVERTISE: range(2), SHARE: range(2, 4), "train": (4,), UNMASK: (5,)}
     _, model = run_on(config, Lossy(config, lost))
-    assert run_on(plain, Lossy(plain, {"train": range(12)}))[1] == model
+    assert run_on(plain, Lossy(plain, {"train": range(5)}))[1] == model
 
 
 WAYS = {
@@ -173,9 +173,9 @@ def test_with_fewer_than_the_threshold_the_model_stays_and_one_line_says_so(sett
 @pytest.mark.slow
 def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(run, tmp_path):
     keys = {**KEYS, "secagg": "on", "checkpoint_every": 1, "client": "silobn", "model": "mlp-bn"}
-    whole = run(run_dir=str(tmp_path / "whole"), **{**keys, "rounds": 4})
-    run(run_dir=str(tmp_path / "parts"), **{**keys, "rounds": 2})
-    run(resume=str(tmp_path / "parts"), rounds=4)
+    whole = run(run_dir=str(tmp_path / "whole"), **{**keys, "rounds": 2})
+    run(run_dir=str(tmp_path / "parts"), **keys)
+    run(resume=str(tmp_path / "parts"), rounds=2)
     models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
     assert models[0] == models[1]
     assert whole.summary["extensions"]["secagg"]["sums-of"] == [5, 5]
