@@ -35,6 +35,8 @@ class Case:
         Of an example.
     sites : tuple[str, ...]
         The natural clients, where the keys ask for them.
+    pictures : list
+        The first pixel of each picture, by channel, and its label, where they are looked at.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Case:
     classes: tuple[str, ...] = ()
     shape: tuple[int, ...] = (1, 4, 4)
     sites: tuple[str, ...] = ()
+    pictures: list[tuple[int, ...]] | None = None
 
 
 class Cases(list[Case]):
@@ -62,6 +65,8 @@ class Cases(list[Case]):
         return added
 
 
+OF_ROWS = [(i, i % 2) for i in range(10)]
+"""The picture of the shade i has the label i modulo 2."""
 FIFTH = "no test set: a fixed 20 % of the rows is held out"
 
 

@@ -8,6 +8,9 @@ from PIL import Image
 from .case import Cases, deep, grey, held_out, png_of_16_bits, put
 
 CASES = Cases()
+EACH = [(f, i) for f in (0, 1) for i in range(5)]
+"""The folder, and the picture in it."""
+LEVELS = [1200, 1201, 1210, 1220, 1230, 1400, 1401, 1410, 1420, 4095]
 
 
 @CASES.add({"examples": [held_out(2, 10)]}, classes=("melanoma", "naevus"))
@@ -58,10 +61,11 @@ def another_suffix(root: Path) -> None:
         ],
     },
     classes=("a", "b"),
+    pictures=[*zip(LEVELS, [0] * 5 + [1] * 5, strict=True)],
 )
 def twelve_bits(root: Path) -> None:
-    deep(root, "a", [1200, 1201, 1210, 1220, 1230])
-    deep(root, "b", [1400, 1401, 1410, 1420, 4095])
+    deep(root, "a", LEVELS[:5])
+    deep(root, "b", LEVELS[5:])
 
 
 @CASES.add(
@@ -88,6 +92,7 @@ def eight_and_sixteen_bits(root: Path) -> None:
     },
     classes=("a", "b"),
     shape=(3, 4, 4),
+    pictures=[(256 * f + i, 256 * f + 2 * i, (256 * f + 65535 - i) % 2**16, f) for f, i in EACH],
 )
 def sixteen_bits_in_colour(root: Path) -> None:
     for f, folder in enumerate("ab"):
@@ -108,6 +113,7 @@ def sixteen_bits_in_colour(root: Path) -> None:
     },
     classes=("a", "b"),
     shape=(3, 4, 4),
+    pictures=[(1000 * i, *((2 * i, 3) if i % 2 else [1000 * i] * 2), i % 2) for i in range(10)],
 )
 def sixteen_bits_with_alpha(root: Path) -> None:
     for i in range(10):
@@ -120,6 +126,7 @@ def sixteen_bits_with_alpha(root: Path) -> None:
     {"examples": [held_out(2, 10)], "inputs": ["10 images of 3 pages, which become channels"]},
     classes=("a", "b"),
     shape=(3, 4, 4),
+    pictures=[(10 * f + i, 100, 200, f) for f, i in EACH],
 )
 def stacks(root: Path) -> None:
     for f, folder in enumerate("ab"):
@@ -142,6 +149,7 @@ def one_stack(root: Path) -> None:
     {"examples": [held_out(2, 10)], "inputs": ["10 images of 2 pages, which become channels"]},
     classes=("a", "b"),
     shape=(6, 4, 4),
+    pictures=[(*[40 + 50 * f + i] * 3, *[200 + i] * 3, f) for f, i in EACH],
 )
 def animations(root: Path) -> None:
     for folder, shade in (("a", 40), ("b", 90)):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from .case import FIFTH, Cases, grey, held_out, names, put, table
+from .case import FIFTH, OF_ROWS, Cases, grey, held_out, names, put, table
 
 CASES = Cases()
 
@@ -38,7 +38,7 @@ def ids_without_suffix(root: Path) -> None:
     )
 
 
-@CASES.add({"inputs": [names("id")], "examples": [FIFTH]})
+@CASES.add({"inputs": [names("id")], "examples": [FIFTH]}, pictures=OF_ROWS)
 def numbers_without_zeros(root: Path) -> None:
     put(root, "images", count=10, name="000{}.png")
     table(root, "labels.csv", "id,label", [f"{i},{i % 2}" for i in range(10)])
@@ -49,7 +49,8 @@ def numbers_without_zeros(root: Path) -> None:
         "inputs": [names("file")],
         "left out": ["the table 'scanners.csv': 'labels.csv' labels the pictures"],
         "examples": [FIFTH],
-    }
+    },
+    pictures=OF_ROWS,
 )
 @CASES.add(
     "image-column: unknown name 'path'; expected one of file, label",
@@ -63,7 +64,8 @@ def a_second_table(root: Path) -> None:
 
 
 @CASES.add(
-    {"inputs": [names("file")], "left out": ["1 row without a picture in 'file'"], "examples": [FIFTH]}
+    {"inputs": [names("file")], "left out": ["1 row without a picture in 'file'"], "examples": [FIFTH]},
+    pictures=OF_ROWS,
 )
 def an_empty_cell(root: Path) -> None:
     put(root, "images", count=10)
@@ -78,7 +80,8 @@ def an_empty_cell(root: Path) -> None:
                 "column decides)"
             )
         ]
-    }
+    },
+    pictures=OF_ROWS,
 )
 def a_table_by_split(root: Path) -> None:
     put(root, "images", count=10)
@@ -180,13 +183,13 @@ def one_picture_in_two_equal_rows(root: Path) -> None:
     table(root, "labels.csv", "file,label", [f"{i % 5}.png,{i % 5 % 2}" for i in range(10)])
 
 
-@CASES.add({"inputs": [names("url")], "examples": [FIFTH]})
+@CASES.add({"inputs": [names("url")], "examples": [FIFTH]}, pictures=OF_ROWS)
 def addresses(root: Path) -> None:
     put(root, "images", count=10)
     table(root, "labels.csv", "url,label", [f"https://example.org/images/{i}.png,{i % 2}" for i in range(10)])
 
 
-@CASES.add({"inputs": [names("file")], "examples": [FIFTH]})
+@CASES.add({"inputs": [names("file")], "examples": [FIFTH]}, pictures=OF_ROWS)
 def an_index_of_pandas(root: Path) -> None:
     put(root, "images", count=10)
     table(root, "labels.csv", ",file,label", [f"{i},{9 - i}.png,{(9 - i) % 2}" for i in range(10)])
@@ -251,7 +254,7 @@ def spellings_in_a_table(root: Path) -> None:
     two_spellings(root, "labels.csv", "file")
 
 
-@CASES.add({"inputs": [names("image_id", "metadata.csv")], "examples": [FIFTH]})
+@CASES.add({"inputs": [names("image_id", "metadata.csv")], "examples": [FIFTH]}, pictures=OF_ROWS)
 def metadata_of_somebody(root: Path) -> None:
     put(root, "images", count=10)
     table(root, "metadata.csv", "image_id,label", [f"{i},{i % 2}" for i in range(10)])

@@ -74,6 +74,7 @@ def test_either_it_is_read_and_said_or_one_line_says_what_to_do(dataset, tmp_pat
     assert (found.class_names, found.spec.shape) == (case.classes, case.shape)
     groups = found.train.groups
     assert (() if groups is None else tuple(np.unique(groups).tolist())) == case.sites
+    assert case.pictures is None or pictures_of(found) == sorted(case.pictures)
     if case.sites:
         return
     if case.classes and "=" not in keys.get("label_column", "="):
@@ -99,51 +100,10 @@ def pictures_of(found):
     return sorted(map(tuple, np.concatenate(parts).tolist()))
 
 
-LEVELS = [1200, 1201, 1210, 1220, 1230, 1400, 1401, 1410, 1420, 4095]
-EACH = [(f, i) for f in (0, 1) for i in range(5)]
-
-
-@pytest.mark.parametrize(
-    ("write", "expected"),
-    [
-        (picture_files.twelve_bits, [*zip(LEVELS, [0] * 5 + [1] * 5, strict=True)]),
-        (
-            picture_files.sixteen_bits_in_colour,
-            [(256 * f + i, 256 * f + 2 * i, (256 * f + 65535 - i) % 2**16, f) for f, i in EACH],
-        ),
-        (
-            picture_files.sixteen_bits_with_alpha,
-            [(1000 * i, *((2 * i, 3) if i % 2 else [1000 * i] * 2), i % 2) for i in range(10)],
-        ),
-        (picture_files.stacks, [(10 * f + i, 100, 200, f) for f, i in EACH]),
-        (picture_files.animations, [(*[40 + 50 * f + i] * 3, *[200 + i] * 3, f) for f, i in EACH]),
-    ],
-)
-def test_every_level_is_kept_and_pages_are_channels_in_their_order(dataset, write, expected):
-    assert pictures_of(dataset(write)) == sorted(expected)
-
-
 def test_volumes_have_the_pages_of_images_and_masks(dataset):
     found = dataset(mask_files.volumes)
     assert found.train.columns["x"][0, 0, :, 0, 0].tolist() == [10, 20, 30]
     assert found.train.columns["y"][0, :, 0, 0].tolist() == [0, 1, 1]
-
-
-@pytest.mark.parametrize(
-    "write",
-    [
-        picture_tables.numbers_without_zeros,
-        picture_tables.a_second_table,
-        picture_tables.an_empty_cell,
-        picture_tables.addresses,
-        picture_tables.an_index_of_pandas,
-        picture_tables.metadata_of_somebody,
-        picture_tables.a_table_by_split,
-    ],
-)
-def test_each_picture_has_the_label_of_its_row(dataset, write):
-    """The picture of the shade i has the label i modulo 2; an empty cell names none."""
-    assert pictures_of(dataset(write)) == [(i, i % 2) for i in range(10)]
 
 
 def test_a_table_by_split_is_one(dataset):

@@ -50,22 +50,22 @@ def test_a_report_has_sections_of_ones_own(two, tmp_path, monkeypatch, capsys):
     assert own in (two[1] / "report.html").read_text()
 
 
-@pytest.mark.parametrize(
-    ("section", "line"),
-    [
-        ("price", "unknown name 'price'; expected FILE.py:NAME or package.module:NAME"),
-        ("own_sections.py:number", "'own_sections.py:number' is not allowed; expected a function of the run"),
-        ("own_sections.py:nothing", "'own_sections.py:nothing' yields None; expected HTML, as text"),
-        ("own_sections.py:slip", "'own_sections.py:slip' raised AttributeError: 'Run' object has no"),
-    ],
-)
-def test_a_wrong_section_is_a_line_and_leaves_the_report(section, line, two, tmp_path, monkeypatch, refused):
+WRONG = [
+    ("price", "unknown name 'price'; expected FILE.py:NAME or package.module:NAME"),
+    ("own_sections.py:number", "'own_sections.py:number' is not allowed; expected a function of the run"),
+    ("own_sections.py:nothing", "'own_sections.py:nothing' yields None; expected HTML, as text"),
+    ("own_sections.py:slip", "'own_sections.py:slip' raised AttributeError: 'Run' object has no"),
+]
+
+
+def test_a_wrong_section_is_a_line_and_leaves_the_report(two, tmp_path, monkeypatch, refused):
     (tmp_path / "own_sections.py").write_text(OWN)
     monkeypatch.chdir(tmp_path)
     before = write_report(two[0]).read_text()
-    said = refused("report", "one", "--section", f"own_sections.py:price_of_the_run,{section}")
-    assert said.startswith(f"section: {line}")
-    assert (two[0] / "report.html").read_text() == before
+    for section, line in WRONG:
+        said = refused("report", "one", "--section", f"own_sections.py:price_of_the_run,{section}")
+        assert said.startswith(f"section: {line}")
+        assert (two[0] / "report.html").read_text() == before
 
 
 def test_sections_of_ones_own_are_of_runs(tmp_path, monkeypatch, refused):
