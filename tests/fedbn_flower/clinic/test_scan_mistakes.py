@@ -35,20 +35,11 @@ def broken(folder, write):
         (lambda path: path.write_bytes(b"no volume"), "cannot be read as a NIfTI file ("),
         (lambda path: path.write_bytes(b""), "is empty (0 bytes)"),
         (lambda path: path.symlink_to("nowhere"), "is a link to a file that does not exist"),
-        (
-            lambda path: write_nifti(path, np.full((4, 4, 4), np.nan, np.float32)),
-            "holds values that are not finite",
-        ),
-        (
-            lambda path: write_nifti(path, some((4, 4, 4)).astype(np.complex64)),
-            "values of type complex64",
-        ),
+        (lambda path: write_nifti(path, np.full((4,) * 3, np.nan, np.float32)), "values that are not finite"),
+        (lambda path: write_nifti(path, some().astype(np.complex64)), "values of type complex64"),
         (lambda path: write_nifti(path, some((4, 4, 4, 1, 3))), "has the shape (4, 4, 4, 1, 3)"),
         (lambda path: write_nifti(path, some((4, 4, 5))), "5.nii.gz has 5x4x4, others 4x4x4"),
-        (
-            lambda path: write_nifti(path, some((4, 4, 1))),
-            "is a picture, others are volumes; expected",
-        ),
+        (lambda path: write_nifti(path, some((4, 4, 1))), "is a picture, others are volumes; expected"),
         (lambda path: write_nifti(path, some((4, 4, 4, 2))), "number of channels: "),
     ],
 )
@@ -59,34 +50,27 @@ def test_a_nifti_file_that_cannot_be_used_is_named(load, tmp_path, write, reason
     assert "b/5.nii.gz" in message
 
 
+def again(folder, slice_, **attributes):
+    write_series(folder, some((5, 4, 4)), order=[slice_], **attributes)
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         (lambda folder: (folder / "1.dcm").write_bytes(b"no picture"), "1.dcm is not a valid DICOM file"),
         (lambda folder: (folder / "1.dcm").write_bytes(b""), "1.dcm is empty (0 bytes)"),
         (lambda folder: (folder / "1.dcm").unlink(), "0.dcm and 2.dcm lie 4 mm apart, others 2"),
+        (lambda folder: again(folder, 3, names="9.dcm"), "two slices at one place: 3.dcm and 9.dcm"),
+        (lambda folder: write_series(folder, some((5, 4, 5)), order=[1]), "1.dcm has 4x5 pixels; expected"),
         (
-            lambda folder: write_series(folder, some((5, 4, 4)), order=[3], names="9.dcm"),
-            "holds two slices at one place: 3.dcm and 9.dcm",
+            lambda folder: again(folder, 1, PixelSpacing=[2, 2]),
+            "spacing of pixels: 1.dcm has another",
         ),
         (
-            lambda folder: write_series(folder, some((5, 4, 5)), order=[1]),
-            "1.dcm has 4x5 pixels; expected",
-        ),
-        (
-            lambda folder: write_series(folder, some((5, 4, 4)), order=[1], PixelSpacing=[2, 2]),
-            "holds slices of different spacing of pixels: 1.dcm has another",
-        ),
-        (
-            lambda folder: write_series(
-                folder, some((5, 4, 4)), order=[1], ImageOrientationPatient=[0, 1, 0, 1, 0, 0]
-            ),
+            lambda folder: again(folder, 1, ImageOrientationPatient=[0, 1, 0, 1, 0, 0]),
             "holds slices of different orientation: 1.dcm has another",
         ),
-        (
-            lambda folder: write_series(folder, some((5, 4, 4)), order=[1], series="9"),
-            "lacks a slice, or has one of another series",
-        ),
+        (lambda folder: again(folder, 1, series="9"), "lacks a slice, or has one of another series"),
         (
             lambda folder: write_dicom(
                 folder / "1.dcm", some((4, 4)), SeriesInstanceUID="1.2.3", ImagePositionPatient=[0, 0, 2]

@@ -76,12 +76,16 @@ def run(folder: Path, frame: pd.DataFrame, **keys: object) -> Run:
     return Run.read(folder / "run")
 
 
-def test_every_number_is_about_the_event_whichever_word_sorts_last(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def of_auto(tmp_path_factory, pictures_never_drawn, draws_always_few) -> Run:
+    return run(tmp_path_factory.mktemp("auto"), table(), event="auto", rounds=2, client_lr=0.5)
+
+
+def test_every_number_is_about_the_event_whichever_word_sorts_last(of_auto: Run) -> None:
     model_card = pytest.importorskip("fedbn_flower.study.methods").model_card
-    frame = table()
-    found = run(tmp_path, frame, event="auto", rounds=2, client_lr=0.5)
+    found = of_auto
     cases = predictions_of(found.folder)
-    died = (frame["outcome"] == "deceased").to_numpy()
+    died = (table()["outcome"] == "deceased").to_numpy()
     assert (found.event, found.config["events"]) == ("deceased", ["deceased"])
     assert 0 < cases["target"].sum() < len(cases) / 2
     pooled = found.summary.pooled or {}
@@ -101,19 +105,17 @@ def test_every_number_is_about_the_event_whichever_word_sorts_last(tmp_path: Pat
     assert f"{events} of them events (`deceased`)" in card
 
 
-def test_the_event_changes_no_training_and_turns_every_number_about_it(tmp_path: Path) -> None:
+def test_the_event_changes_no_training_and_turns_every_number_about_it(of_auto: Run, tmp_path: Path) -> None:
     counts_at = pytest.importorskip("fedbn_flower.study.decisions").counts_at
-    for event in ("deceased", "survived"):
-        (tmp_path / event).mkdir()
-    of = {event: run(tmp_path / event, table(), event=event) for event in ("deceased", "survived")}
-    cases = {event: predictions_of(one.folder) for event, one in of.items()}
-    models = [(one.folder / "model.safetensors").read_bytes() for one in of.values()]
+    turned = run(tmp_path, table(), event="survived", rounds=2, client_lr=0.5)
+    one, other = (predictions_of(found.folder) for found in (of_auto, turned))
+    models = [(found.folder / "model.safetensors").read_bytes() for found in (of_auto, turned)]
     assert models[0] == models[1]
-    assert (cases["deceased"]["target"] == 1 - cases["survived"]["target"]).all()
-    np.testing.assert_allclose(cases["deceased"]["score"], 1 - cases["survived"]["score"], atol=1e-12)
-    one, other = (counts_at(table, 0.5) for table in cases.values())
-    assert (one.sensitivity, one.specificity) == (other.specificity, other.sensitivity)
-    assert all(not note.decided_by for r in of.values() for note in r.learnt if "event" in note.text)
+    assert (one["target"] == 1 - other["target"]).all()
+    np.testing.assert_allclose(one["score"], 1 - other["score"], atol=1e-12)
+    of_one, of_other = counts_at(one, 0.5), counts_at(other, 0.5)
+    assert (of_one.sensitivity, of_one.specificity) == (of_other.specificity, of_other.sensitivity)
+    assert not any(note.decided_by for note in turned.learnt if "event" in note.text)
 
 
 @pytest.mark.parametrize(

@@ -118,20 +118,6 @@ def test_a_share_is_of_whole_groups_and_even_over_strata(sizes, seed, share):
         assert abs(len(groups & set(units[taken].tolist())) - even) < 1 + 1e-9
 
 
-@pytest.mark.slow
-@settings(max_examples=100, deadline=None)
-@given(sizes=SIZES, seed=st.integers(0, 1000), owned=st.booleans())
-def test_a_fifth_that_is_held_out_is_of_whole_groups(sizes, seed, owned):
-    rng = np.random.default_rng(seed)
-    units = rng.permutation(np.repeat(np.arange(len(sizes)), sizes))
-    owners = units % 3 if owned else None
-    train, test = held_out_groups(rng.integers(0, 2, len(units)), units, owners)
-    assert sorted([*train, *test]) == [*range(len(units))]
-    assert not set(units[train]) & set(units[test])
-    assert len(train)
-    assert len(test)
-
-
 def test_a_fifth_has_each_class_and_site_in_its_share():
     """100 groups of two rows: of each of four sites 25, of which five have the rare class."""
     units = np.repeat(np.arange(100), 2)

@@ -20,7 +20,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.free_memory import check_size, opened, regular
 from tests.quick import some_quick
 
-SPARE = 2**24
+SPARE = 2**22
 """Bytes of memory that are left in these tests; the small files among others take less."""
 
 
@@ -98,11 +98,11 @@ def test_what_a_zip_file_holds_counts(tmp_path, little_memory, size):
 
 
 def csv_rows(path):
-    path.with_suffix(".csv.gz").write_bytes(gzip.compress(b"a,b,label\n" + b"1,2,0\n" * 200_000))
+    path.with_suffix(".csv.gz").write_bytes(gzip.compress(b"a,b,label\n" + b"1,2,0\n" * 50_000))
 
 
 def csv_wide(path):
-    path.with_suffix(".csv.gz").write_bytes(gzip.compress(b"a,label" + b"," * 1_000_000 + b"\n1,0\n"))
+    path.with_suffix(".csv.gz").write_bytes(gzip.compress(b"a,label" + b"," * 300_000 + b"\n1,0\n"))
 
 
 def csv_long(path):
@@ -110,17 +110,17 @@ def csv_long(path):
 
 
 def csv_old(path):
-    path.with_suffix(".csv").write_bytes(b"a,b,label\r" + b"1,2,0\r" * 200_000)
+    path.with_suffix(".csv").write_bytes(b"a,b,label\r" + b"1,2,0\r" * 50_000)
 
 
 def parquet_rows(path):
     parquet.write_table(
-        pa.table({name: np.zeros(200_000) for name in ("a", "b", "label")}), path.with_suffix(".parquet")
+        pa.table({name: np.zeros(50_000) for name in ("a", "b", "label")}), path.with_suffix(".parquet")
     )
 
 
 def parquet_lists(path):
-    values = pa.array([np.zeros(1_000_000), [0.0]])
+    values = pa.array([np.zeros(300_000), [0.0]])
     parquet.write_table(pa.table({"a": values, "label": [0, 1]}), path.with_suffix(".parquet"))
 
 
@@ -131,7 +131,7 @@ def parquet_words(path):
     )
 
 
-ROWS = 50_000
+ROWS = 12_500
 LONG = pa.array(["x" * 1000]).dictionary_encode().take(pa.array(np.zeros(ROWS, int))).cast(pa.string())
 LABELS = np.arange(ROWS) % 2
 
@@ -171,7 +171,7 @@ def sheet_far(path):
 
 
 def sheet_of_unplaced(path):
-    sheet(path, lambda c: c.replace(b"</sheetData>", b"<row>" + b"<c/>" * 200_000 + b"</row></sheetData>"))
+    sheet(path, lambda c: c.replace(b"</sheetData>", b"<row>" + b"<c/>" * 50_000 + b"</row></sheetData>"))
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,7 @@ def test_a_table_larger_than_memory_is_not_read(load, tmp_path, monkeypatch, lit
         load(path)
     if make in (csv_rows, csv_old, parquet_rows):
         count = int(re.search(r"(\d+) rows of", str(caught.value))[1])
-        assert count == pytest.approx(200_000, rel=1e-3)
+        assert count == pytest.approx(50_000, rel=1e-3)
 
 
 @pytest.mark.parametrize("saved", [True, False])
@@ -223,7 +223,7 @@ def class_folders(folder, write, count=5):
 
 
 def pages(path):
-    """Pages that fit one by one."""
+    """Pages that are not large one by one."""
     first, *others = [Image.new("L", (2048, 2048)) for _ in range(5)]
     first.save(path.with_suffix(".tif"), save_all=True, append_images=others, compression="tiff_deflate")
 

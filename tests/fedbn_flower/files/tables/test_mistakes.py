@@ -18,41 +18,32 @@ ROWS = {
 }
 
 
+AGE, SEX = ["age", "y"], ["sex", "y"]
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
         (
-            ["age", "y", "label"],
+            [*AGE, "label"],
             {},
             "label-column: '.*' has the columns 'y' and 'label'; expected one of age, y, label",
         ),
+        (AGE, {"label_column": "ages"}, r"label-column: unknown name 'ages' \(did you mean 'age'\?\)"),
+        (["words"], {"label_column": "words=x"}, "label-column: 'words' holds 'y'; expected one of x"),
+        (["huge"], {"label_column": "huge", "predict": "numbers"}, "label-column: 'huge' holds numbers that"),
         (
-            ["age", "y"],
-            {"label_column": "ages"},
-            r"label-column: unknown name 'ages' \(did you mean 'age'\?\)",
-        ),
-        (["age", "words"], {"label_column": "words=x"}, "label-column: 'words' holds 'y'; expected one of x"),
-        (
-            ["age", "huge"],
-            {"label_column": "huge", "predict": "numbers"},
-            "label-column: 'huge' holds numbers that",
-        ),
-        (
-            ["age", "half"],
+            ["half"],
             {"label_column": "half", "predict": "classes"},
-            "expected 'numbers': 'half' does not hold whole numbers",
+            "expected 'numbers': 'half' does not hold",
         ),
-        (["age", "y"], {"columns": "age,height"}, "columns: unknown name 'height'"),
-        (["age", "y"], {"columns": "age,age"}, "columns: .*expected each column once; 'age' is given twice"),
-        (["age", "y"], {"columns": "age,y"}, "columns: .*expected columns other than 'y', the label-column"),
-        (["sex", "y"], {"columns": "sex=f"}, "columns: 'sex' holds 'm'; expected one of f"),
-        (["sex", "y"], {"columns": "sex=f|m|f"}, "columns: 'sex=f|m|f' is not allowed; expected different"),
-        (["age", "y"], {"group_column": "sit"}, "partition: unknown name 'sit'"),
-        (
-            ["age", "y"],
-            {"group_column": "y"},
-            "partition: 'natural:y' is not allowed; expected another column",
-        ),
+        (AGE, {"columns": "age,height"}, "columns: unknown name 'height'"),
+        (AGE, {"columns": "age,age"}, "columns: .*expected each column once; 'age' is given twice"),
+        (AGE, {"columns": "age,y"}, "columns: .*expected columns other than 'y', the label-column"),
+        (SEX, {"columns": "sex=f"}, "columns: 'sex' holds 'm'; expected one of f"),
+        (SEX, {"columns": "sex=f|m|f"}, "columns: 'sex=f|m|f' is not allowed; expected different"),
+        (AGE, {"group_column": "sit"}, "partition: unknown name 'sit'"),
+        (AGE, {"group_column": "y"}, "partition: 'natural:y' is not allowed; expected another column"),
     ],
 )
 def test_a_mistake_is_one_line(load, tmp_path, columns, options, message):
@@ -127,29 +118,22 @@ def test_a_site_encodes_as_the_run_says(site):
     assert task.train.columns["y"].dtype == np.float32
 
 
+ALL = "columns: missing; expected the same for all sites, such as "
+NAMED = "is not allowed; expected the column with its"
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        (
-            {},
-            "columns: missing; expected the same for all sites, such as "
-            r"'age,sex=VALUE\|VALUE,bmi,diagnosis=VALUE\|VALUE'",
-        ),
-        (
-            {"columns": "age,sex"},
-            r"columns: 'sex' is not allowed; expected the column with its values: sex=VALUE\|VALUE",
-        ),
+        ({}, rf"{ALL}'age,sex=VALUE\|VALUE,bmi,diagnosis=VALUE\|VALUE'"),
+        ({"columns": "age,sex"}, rf"columns: 'sex' {NAMED} values: sex=VALUE\|VALUE"),
         ({"columns": "age,sex=m|x"}, "columns: 'sex' holds 'f'; expected one of m|x"),
         (
             {"columns": "age,sex=f|m,bmi", "label_column": "diagnosis"},
-            r"label-column: 'diagnosis' is not allowed; "
-            r"expected the column with its classes, the same for all sites: diagnosis=CLASS\|CLASS",
+            rf"label-column: 'diagnosis' {NAMED} classes, the same for all sites: diagnosis=CLASS\|CLASS",
         ),
         ({"columns": "age"}, "data-path: .* expected examples of 4 in 3 classes, not of 1 in 3 classes"),
-        (
-            {"columns": "age,sex=f|m,bmi", "predict": "numbers"},
-            "expected examples of 4 in 3 classes, not of 4 to 1",
-        ),
+        ({"columns": "age,sex=f|m,bmi", "predict": "numbers"}, "examples of 4 in 3 classes, not of 4 to 1"),
     ],
 )
 def test_a_site_that_would_encode_by_itself_is_refused(site, keys, message):
