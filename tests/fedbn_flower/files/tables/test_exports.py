@@ -100,9 +100,9 @@ def test_what_has_another_reading_or_contradicts_is_never_guessed(load, tmp_path
         load(tmp_path / "t.csv")
 
 
-@pytest.mark.parametrize("encoding", ["cp850", "mac_roman", "cp1251", "cp1253", "iso8859-2"])
+@pytest.mark.parametrize("encoding", ["cp850", "cp1251", "iso8859-2"])
 def test_letters_of_another_encoding_are_refused(load, tmp_path, encoding):
-    word = {"cp1251": "Иванов", "cp1253": "Παύλος", "iso8859-2": "łódź"}.get(encoding, "männlich")
+    word = {"cp1251": "Иванов", "iso8859-2": "łódź"}.get(encoding, "männlich")
     TABLE.assign(städtisch=word).rename(columns={"größe": "a", "städtisch": "b"}).to_csv(
         tmp_path / "t.csv", index=False, encoding=encoding
     )
