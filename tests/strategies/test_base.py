@@ -17,20 +17,15 @@ def test_statistics_are_averaged_and_never_stepped(rule):
     """Flower's FedYogi at eta 0.1 steps running_var below zero; here it is the clients' mean exactly."""
     strategy, arrays = rule(**({"eta": 0.1} if hasattr(rule, "eta") else {})), dict(MODEL)
     mean = 0.04 if rule.weighs_alike else 0.05
-    for t in range(1, 6):
+    for t in range(1, 4):
         models = [arrays | {"downsample.1.running_var": np.full(3, v, np.float32)} for v in (0.02, 0.06)]
         arrays = one_round(strategy, arrays, models, [1, 3], t)
         np.testing.assert_allclose(arrays["downsample.1.running_var"], mean, rtol=1e-6)
         np.testing.assert_array_equal(arrays["layer.weight"], MODEL["layer.weight"])
-
-
-@pytest.mark.parametrize("rule", OF_MODELS.values())
-def test_names_order_shapes_and_dtypes_stay(rule):
-    got = one_round(rule(), MODEL, [moved(0.5), moved(0.25, batches=23)], [1, 1])
-    assert list(got) == list(MODEL)
-    assert {n: (a.shape, a.dtype) for n, a in got.items()} == {
-        n: (a.shape, a.dtype) for n, a in MODEL.items()
-    }
+    got = one_round(strategy, MODEL, [moved(0.5), moved(0.25, batches=23)], [1, 1], 4)
+    assert [(n, a.shape, a.dtype) for n, a in got.items()] == [
+        (n, a.shape, a.dtype) for n, a in MODEL.items()
+    ]
     assert got["downsample.1.num_batches_tracked"] == 22  # the mean 21.5, rounded to even
 
 
@@ -80,12 +75,8 @@ def test_metrics_are_averaged_over_the_clients_that_report_them():
     [
         (None, "NoneType"),
         (0.5, "float"),
-        (np.float32(0.5), "float32"),
-        ([0.5] * 9, "list"),
         (np.ones(1, np.float32), r"shape \(1,\)"),
-        (np.ones(10, np.float32), r"shape \(10,\)"),
         (np.ones(9, bool), "bool"),
-        (np.ones(9, complex), "complex128"),
     ],
 )
 def test_a_step_that_is_no_vector_of_the_model_ends_the_run(step, got):

@@ -179,12 +179,6 @@ def test_pfedme_evaluates_t_and_not_w():
     assert client.evaluate([np.float32([[9.0]])], PULLED)[0] == pytest.approx((2 - t) ** 2, rel=1e-5)
 
 
-def test_pfedmes_envelope_is_a_gradient_step_on_the_moreau_envelope():
-    """Of f = (2 - t)^2, with enough steps: lambda (w - t*) = 2 lambda / (2 + lambda) (w - 2)."""
-    client = two_clients(PFedMeClient, 1, ONE, weight=4.0, steps=200, rate=0.1)[0]
-    assert weight(client, 0.5)[0] == pytest.approx(0.5 - 0.1 * 8 / 6 * (0.5 - 2), rel=1e-4)
-
-
 # Per-FedAvg
 
 

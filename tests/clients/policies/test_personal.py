@@ -123,14 +123,6 @@ def test_two_rounds_of_lg_fedavg_by_hand():
     assert clients[0].evaluate([np.float32([[h]])], PULLED)[0] == pytest.approx(losses[0])
 
 
-def test_lg_fedavg_keeps_at_home_what_fedper_shares():
-    model = small_model()
-    body, head = LGFedAvgClient.local_entries(model), FedPerClient.local_entries(model)
-    assert body | head == set(model.state_dict())
-    assert not body & head
-    assert head == {"4.weight", "4.bias"}
-
-
 def test_two_rounds_of_fedbabu_by_hand():
     """f = (h a x - y)^2: a -= 0.2 h x (h a x - y) with h = 1 in all rounds; fine-tuning steps both."""
     clients = two_clients(FedBABUClient, 2, LocalTraining(1, 0))
@@ -314,10 +306,6 @@ def test_every_training_of_a_round_shuffles_by_itself(monkeypatch, name, epochs)
     client = make_client(CLIENTS[name])
     client.fit(client.get_parameters({}), PULLED | {"fine-tune": 7})
     assert len(orders) == len(set(orders)) == epochs + 2
-    run = client.begin_run(dict(client.task.model.named_parameters()), CONFIG, {})
-    tuning = FineTuning.like(run, 7)
-    (only,) = tuning.epochs(tuning.generator())
-    assert [len(batch) for batch in only] == [8] * 7
 
 
 @pytest.mark.parametrize("steps", [1, 2, 11])

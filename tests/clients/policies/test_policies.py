@@ -57,24 +57,6 @@ def test_shared_and_local_make_up_the_model(name):
     ]
 
 
-@pytest.mark.parametrize("cls", [SiloBNClient, FedBNClient])
-def test_local_entries_are_kept_and_taken_up_again(cls):
-    record = RecordDict()
-    first = make_client(cls, record)
-    start = first.get_parameters({})
-    first.fit(start, CONFIG)
-    first.memory.commit()
-    trained = {n: e.numpy().copy() for n, e in first.task.model.state_dict().items()}
-
-    again = make_client(cls, record, model=small_model(seed=5))
-    again.evaluate(start, CONFIG | {"eval-splits": "test"})
-    loaded = again.task.model.state_dict()
-    for name in first.local_names:
-        np.testing.assert_array_equal(loaded[name].numpy(), trained[name])
-    for name, array in start.by_name().items():
-        np.testing.assert_array_equal(loaded[name].numpy(), array)
-
-
 def test_clients_that_share_a_module_do_not_leak_into_each_other():
     model = small_model()
     one, other = (make_client(FedBNClient, model=model, seed=s) for s in (1, 2))

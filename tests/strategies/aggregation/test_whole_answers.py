@@ -17,7 +17,6 @@ from strategies.aggregation.whole_answers import CENTRE, middle_mean, squared_di
 from ..helpers import CannedGrid, one_round, train, train_reply
 
 KINDS = ["krum:2", "multi-krum:2,3", "bulyan:2", "geometric-median", "centered-clip:1.5"]
-FIVE = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0], [1.0, 1.0], [100.0, 100.0]])
 
 
 def mean_of(kind, values, weights=None, state=None, dtype=np.float64):
@@ -82,27 +81,6 @@ FORMULAS = {
 
 
 # ---- by hand ----------------------------------------------------------------------------------------
-
-
-def test_krum_by_hand():
-    """f = 1 of 5: the two nearest others. Squared distances of (0,0): 1, 4, 2; of (1,0): 1, 5, 1; of (0,2):
-    4, 5, 2; of (1,1): 2, 1, 2. The scores are 3, 2, 6, 3, far: (1,0) is taken; three are (1,0), (0,0), (1,1).
-    """
-    np.testing.assert_allclose(mean_of("krum:1", FIVE), [1, 0])
-    np.testing.assert_allclose(mean_of("multi-krum:1,3", FIVE), [2 / 3, 1 / 3])
-
-
-def test_bulyan_by_hand():
-    """f = 1 of 0, 1, ..., 5 and 1000 takes five, and of these the three that are nearest to the median.
-
-    Of seven, by the four nearest others: 2 and 3 have 1 + 1 + 4 + 4, and 3 is nearer to 1000: 3 is taken.
-    Then by three of 0, 1, 2, 4, 5, 1000: 2 has 1 + 4 + 4, the least. By two of 0, 1, 4, 5, 1000: 1 and 4 have
-    1 + 9, both 16 next, and 4 is nearer to 1000. By one of 0, 1, 5, 1000: 0 and 1 have 1, and 1 is nearer to
-    5. By one of 0, 5, 1000: both have 25, and 5 is nearer to 1000. The median of 1, ..., 5 is 3: the mean of
-    2, 3, 4.
-    """
-    values = np.array([[0], [1], [2], [3], [4], [5], [1000]], float).repeat(2, axis=1)
-    np.testing.assert_allclose(mean_of("bulyan:1", values), [3, 3])
 
 
 def test_the_geometric_median_by_hand():

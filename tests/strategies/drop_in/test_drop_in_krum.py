@@ -148,8 +148,9 @@ def test_metrics_of_all_answers(rule):
 
 
 def test_bulyan_chooses_one_by_one():
-    """By hand in test_whole_answers: of 0, ..., 5, 1000 the paper's takes 1 to 5. Flower's takes the
-    five with the best scores at once: 0 and 5 have the same, and 0 is earlier."""
+    """Of 0, ..., 5, 1000 the paper's takes 1 to 5, one after the other by ever fewer neighbours, and the mean
+    of the three middle ones. Flower's takes the five with the best scores at once: 0 and 5 have the same, and
+    0 is earlier."""
     values = (0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 1000.0)
     theirs, ours = (result(api.Bulyan(num_malicious_nodes=1), values)[0]["w"] for api in APIS)
     assert (theirs, ours) == (2.0, 3.0)
