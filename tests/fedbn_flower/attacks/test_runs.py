@@ -75,29 +75,21 @@ def test_a_run_without_attack_has_nothing_of_it(honest):
     assert "<dt>Attack" not in (honest / "report.html").read_text()
 
 
-def test_the_mean_has_the_attackers_updates_scaled(run):
+def test_the_mean_has_the_attackers_updates_scaled_or_turned_against_the_honest_mean(run):
     """Of five equal clients one attacks. FedAvg's first step is the mean u of the five updates; with one of
-    them times s it is u + (s - 1) u_1 / 5: the difference is linear in s - 1, whatever u_1 is."""
+    them times s it is u + (s - 1) u_1 / 5: the difference is linear in s - 1, whatever u_1 is.
+
+    Under ipm by e, h the honest mean, it is (4 h - e h) / 5: of 4 the model stays, of 2 it goes half as far.
+    """
     alone = KEYS | {"attackers": "1", "rounds": 1, "model": "linear", "strategy": "fedavg"}
     run(**alone | {"attackers": "0.2"}, run_dir="honest")
-    run(**alone, attack="replacement:4", run_dir="four")
-    for attack, scale in (("sign-flip", -2), ("replacement", 2)):
-        run(**alone, attack=f"{attack}:2", run_dir=attack)
-        for name, honest in model("honest").items():
-            third = (model("four")[name] - honest) / 3
-            np.testing.assert_allclose(model(attack)[name] - honest, (scale - 1) * third, atol=2e-6)
-
-
-def test_ipm_is_minus_the_honest_mean(run):
-    """Four equal clients of five are honest, with the mean update h: FedAvg steps (4 h - e h) / 5, so with
-    e = 4 the model stays, and with e = 1 it does 3/4 of the step of e = 0, here of replacement by 1."""
-    one = KEYS | {"attackers": "2", "rounds": 1, "model": "linear", "strategy": "fedavg"}
-    run(**one, attack="ipm:4", run_dir="four")
-    run(**one, attack="ipm:1", run_dir="one")
-    run(**one, attack="ipm:2", run_dir="two")
-    for name, still in model("four").items():
-        half = model("two")[name] - still
-        np.testing.assert_allclose(model("one")[name] - still, 1.5 * half, atol=2e-6)
+    for attack in ("replacement:4", "sign-flip:2", "ipm:4", "ipm:2"):
+        run(**alone, attack=attack, run_dir=attack.replace(":", "-"))
+    for name, honest in model("honest").items():
+        third = (model("replacement-4")[name] - honest) / 3
+        np.testing.assert_allclose(model("sign-flip-2")[name] - honest, -3 * third, atol=2e-6)
+        still = model("ipm-4")[name]
+        np.testing.assert_allclose(model("ipm-2")[name] - still, (honest - third - still) / 2, atol=2e-6)
 
 
 def test_examples_of_attackers(cache_dir):

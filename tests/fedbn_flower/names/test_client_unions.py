@@ -1,13 +1,9 @@
 """Clients joined by ``+``: the union of what stays at home, the methods of all; or why there is none."""
 
-import csv
-
 import numpy as np
 import pytest
 
 from clients import DittoClient, FedAvgClient, FedBNClient, FedPerClient, FedRepClient, SiloBNClient
-from fedbn_flower import cli
-from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.conflicts import of_requirements
 from fedbn_flower.config.making import run_config
 from fedbn_flower.config.named_algorithms import named
@@ -15,7 +11,6 @@ from fedbn_flower.core.errors import UserError, refuse
 from fedbn_flower.job.checks.notices import notices
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.names import CLIENT, absolute, short
-from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.cohorts import cohort_of
 
@@ -166,29 +161,23 @@ def test_a_union_is_called_what_its_parts_are_called():
         check("silobn+fedper")
 
 
-@pytest.mark.parametrize("client", ["fedper", "fedrep", "fedbn+fedper"])
-def test_a_model_that_is_all_head_has_nothing_to_share(configured, client):
-    with pytest.raises(UserError, match="is not allowed; expected another one: no entry is left to share"):
-        Federation(configured(client=client, model="linear"))
+NOTHING_LEFT = "expected another one: no entry is left to share"
+NO_BODY = "expected another one: before the head of 'linear' nothing is trained"
 
 
-@pytest.mark.parametrize("client", ["fedbabu", "ditto+fedbabu"])
-def test_a_model_that_is_all_head_has_no_body_to_train(configured, client):
-    told = "is not allowed; expected another one: before the head of 'linear' nothing is trained"
-    with pytest.raises(UserError, match=told):
-        Federation(configured(client=client, model="linear"))
-
-
-def test_a_body_and_a_head_that_both_stay_at_home_leave_nothing(configured):
-    with pytest.raises(UserError, match="another one: no entry is left to share"):
-        Federation(configured(client="lg-fedavg+fedper"))
-
-
-def test_a_client_that_shares_nothing_names_the_strategy_that_it_goes_with(configured):
-    with pytest.raises(
-        UserError, match="expected another one, or strategy and objective 'fedproto' with it:"
-    ):
-        Federation(configured(client="alone"))
+@pytest.mark.parametrize(
+    ("client", "keys", "line"),
+    [
+        *((client, {"model": "linear"}, NOTHING_LEFT) for client in ("fedper", "fedbn+fedper")),
+        *((client, {"model": "linear"}, NO_BODY) for client in ("fedbabu", "ditto+fedbabu")),
+        ("lg-fedavg+fedper", {}, NOTHING_LEFT),
+        ("alone", {}, "expected another one, or strategy and objective 'fedproto' with it:"),
+    ],
+)
+def test_clients_that_leave_nothing_to_train_or_to_share(configured, client, keys, line):
+    """A model that is all head, or what stays at home altogether."""
+    with pytest.raises(UserError, match=line):
+        Federation(configured(client=client, **keys))
 
 
 def test_a_part_that_keeps_nothing_is_reported(configured):
@@ -202,47 +191,10 @@ def output(config):
     return notices(federation.inputs)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("client", ["lg-fedavg", "fedbabu+silobn", "fedbn+fedrep+ditto"])
-def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, client):
-    """Clients that sat out the last round included."""
-    keys = {"client": client, "partition": "dirichlet:0.5", "num_clients": 4, "fraction_train": 0.5}
-    keys |= {"local_epochs": 1, "fine_tune": 2}
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    config = configured(**keys, rounds=3)
-    federation = Federation(config)
-    assert inputs_of(config).remembers
-    expected = simulate(federation, whole, None).as_json()
-    simulate(Federation(configured(**keys, rounds=2)), parts, None)
-    got = simulate(Federation(configured(**keys, rounds=3, resume=str(parts))), parts, None).as_json()
-    assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-    assert got["clients"] == expected["clients"]
-    with pytest.raises(UserError, match="client: 'fedbn' is not allowed; expected with resume only"):
-        parse(["--resume", str(parts), "--client", "fedbn"])
-
-
-@pytest.mark.parametrize(
-    ("client", "reason"),
-    [
-        ("fedper", "in lockstep"),
-        ("fedbn+fedper", "in lockstep"),
-        ("fedrep", "FedRepClient overrides train"),
-        ("ditto", "DittoClient overrides fit"),
-    ],
-)
-def test_who_trains_in_lockstep(configured, client, reason):
+def test_a_union_of_those_that_train_in_lockstep_does(configured):
     pytest.importorskip("fedbn_flower.lockstep")
-    found = cohort_of(inputs_of(configured(client=client, num_clients=42, partition="iid")))
-    assert reason in found.why
-
-
-def test_a_grid_of_unions(capsys, cache_dir, tmp_path):
-    pytest.importorskip("fedbn_flower.sweeps")
-    words = f"--client fedbn+fedper,silobn --rounds 1 --backend inline --cache-dir {cache_dir}"
-    assert cli.main([*words.split(), "--run-dir", str(tmp_path / "grid")]) == 0
-    assert (tmp_path / "grid" / "fedyogi-fedbn+fedper-plain-seed0" / "summary.json").exists()
-    rows = list(csv.DictReader((tmp_path / "grid" / "grid.csv").open()))
-    assert [row["client"] for row in rows] == ["fedbn+fedper", "silobn"]
+    found = cohort_of(inputs_of(configured(client="fedbn+fedper", num_clients=42, partition="iid")))
+    assert "in lockstep" in found.why
 
 
 def test_fine_tuning_is_every_clients_own_and_not_the_servers(run):
