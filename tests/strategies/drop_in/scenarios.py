@@ -69,7 +69,7 @@ def client(message, node):
     return answer(message, arrays, node + 1, loss=1.0 / (node + 1), steps=3 + node)
 
 
-def run(strategy, arrays=MODEL, rounds=3, nodes=4, work=client, **start):
+def run(strategy, arrays=MODEL, rounds=2, nodes=4, work=client, **start):
     """A run under Flower's own loop; everything that it gives."""
     grid = CannedGrid(nodes, work, tells_partition=False)
     result = strategy.start(grid, record(arrays), rounds, **start)

@@ -51,7 +51,7 @@ def test_the_order_of_the_arguments(rule):
     both(scenario)
 
 
-@EACH_RULE
+@pytest.mark.parametrize("rule", ["FedAvg", "FedYogi"])
 def test_a_phase_switched_off(rule):
     def scenario(api):
         strategy = make(api, rule, fraction_train=0.0, fraction_evaluate=0.0)
@@ -96,32 +96,32 @@ def test_five_rounds_of_flowers_loop(rule):
 
 
 @EACH_RULE
-def test_evaluate_fn(rule):
+def test_a_run_under_other_names_and_another_weight_as_clients_and_server_see_it(rule):
+    """Of the records and of the weight; what clients receive, and what ``evaluate_fn`` is given."""
+
     def scenario(api):
-        seen = []
+        heard, seen = [], []
+
+        def working(message, node):
+            heard.append([message.metadata.message_type, node, plain(message.content["settings"])])
+            sent, told = message.content["model"], message.content["settings"]
+            known = Message(RecordDict({"arrays": sent, "config": told}), 1, message.metadata.message_type)
+            content = {
+                "model" if name == "arrays" else name: one
+                for name, one in client(known, node).content.items()
+            }
+            metrics = {name: one for name, one in content["metrics"].items() if name != "num-examples"}
+            content["metrics"] = MetricRecord(metrics | {"quality": 0.1 + node})
+            return Message(RecordDict(content), reply_to=message)
 
         def evaluate(server_round, arrays):
             seen.append((server_round, plain(arrays)))
             return MetricRecord({"round": server_round}) if server_round != 1 else None
 
-        return [run(make(api, rule), rounds=2, evaluate_fn=evaluate), seen]
-
-    both(scenario)
-
-
-@EACH_RULE
-def test_what_clients_receive(rule):
-    def scenario(api):
-        output = []
-
-        def listening(message, node):
-            output.append([message.metadata.message_type, node, plain(message.content["config"])])
-            return client(message, node)
-
-        strategy = make(api, rule)
+        names = {"arrayrecord_key": "model", "configrecord_key": "settings", "weighted_by_key": "quality"}
         configs = {"train_config": ConfigRecord({"lr": 0.1}), "evaluate_config": ConfigRecord({"k": 5})}
-        run(strategy, rounds=2, nodes=2, work=listening, **configs)
-        return sorted(output, key=lambda one: (one[2]["server-round"], one[0], one[1]))
+        result = run(make(api, rule, **names), work=working, evaluate_fn=evaluate, **configs)
+        return [result, seen, sorted(heard, key=lambda one: (one[2]["server-round"], one[0], one[1]))]
 
     both(scenario)
 

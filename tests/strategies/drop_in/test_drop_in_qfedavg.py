@@ -5,12 +5,11 @@ import inspect
 import flwr.serverapp.strategy as flower
 import numpy as np
 import pytest
-from flwr.app import MetricRecord
 from flwr.serverapp.exception import AggregationError
 
 import strategies
 
-from .scenarios import APIS, MODEL, answer, assert_same, client, failed, phase, plain, run, trained
+from .scenarios import APIS, MODEL, answer, assert_same, client, failed, phase, run, trained
 
 LR = 0.1
 SETTINGS = [{}, {"q": 0.0}, {"q": 2.0}]
@@ -69,19 +68,6 @@ def test_five_rounds_of_flowers_loop(settings):
 def test_replies(settings):
     for given in REPLIES.values():
         both(lambda api, given=given: phase(make(api, **settings), given))
-
-
-def test_evaluate_fn():
-    def scenario(api):
-        seen = []
-
-        def evaluate(server_round, arrays):
-            seen.append((server_round, plain(arrays)))
-            return MetricRecord({"round": server_round})
-
-        return [run(make(api), rounds=2, evaluate_fn=evaluate), seen]
-
-    both(scenario)
 
 
 def test_the_class_is_a_fedavg_of_flowers():

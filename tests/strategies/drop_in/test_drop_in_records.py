@@ -28,35 +28,6 @@ from .scenarios import (
     trained,
 )
 
-# ---- keys -------------------------------------------------------------------------------------------
-
-
-@EACH_RULE
-def test_another_weight(rule):
-    def weighing(message, node):
-        reply = client(message, node)
-        metrics = dict(reply.content["metrics"]) | {"quality": 0.1 + node}
-        del metrics["num-examples"]
-        content = RecordDict({**reply.content, "metrics": MetricRecord(metrics)})
-        return Message(content, reply_to=message)
-
-    both(lambda api: run(make(api, rule, weighted_by_key="quality"), work=weighing))
-
-
-@EACH_RULE
-def test_other_names_of_the_records(rule):
-    def renaming(message, node):
-        sent, output = message.content["model"], message.content["settings"]
-        known = Message(RecordDict({"arrays": sent, "config": output}), 1, message.metadata.message_type)
-        content = client(known, node).content
-        named = {"model" if name == "arrays" else name: one for name, one in content.items()}
-        return Message(RecordDict(named), reply_to=message)
-
-    both(
-        lambda api: run(make(api, rule, arrayrecord_key="model", configrecord_key="settings"), work=renaming)
-    )
-
-
 # ---- metric functions -------------------------------------------------------------------------------
 
 

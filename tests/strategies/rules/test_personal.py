@@ -33,8 +33,11 @@ def mixture(w, alpha, sigma):
     return xi
 
 
+PARTLY = pytest.mark.parametrize(("fraction", "lost"), [(0.5, {2: 1}), (1.0, {1: 2, 3: 0})])
+
+
 @pytest.mark.parametrize(("alpha", "sigma"), [(0.1, 1.0), (5.0, 2.0)])
-@pytest.mark.parametrize(("fraction", "lost"), [(1.0, {}), (0.5, {2: 1}), (1.0, {1: 2, 3: 0})])
+@PARTLY
 def test_fedamp_follows_its_equations(alpha, sigma, fraction, lost):
     strategy = FedAMP(alpha=alpha, sigma=sigma, fraction_train=fraction, seed=3)
     main, arrays = np.ones(2), record({"w": np.ones(2, np.float32)})
@@ -126,7 +129,7 @@ def mixing(models, own):
     return w
 
 
-@pytest.mark.parametrize(("fraction", "lost"), [(1.0, {}), (0.5, {2: 1}), (1.0, {1: 2, 3: 0})])
+@PARTLY
 @pytest.mark.parametrize("own", [0.5, 0.9])
 def test_fedap_follows_its_equations(own, fraction, lost):
     strategy, arrays = FedAP(own=own, fraction_train=fraction, seed=3), record(ENTRIES)

@@ -149,7 +149,6 @@ ADAPTIVE = {"eta": 0.01, "beta_1": 0.9, "beta_2": 0.99, "tau": 1e-3}
 OF_ALL = {"num_clients": 4, "ask_partitions": True}
 CASES = {
     "fedavg": (FedAvg, {}, fedavg),
-    "fedavg, eta": (FedAvg, {"eta": 0.5}, partial(fedavg, eta=0.5)),
     "fedavg, momentum": (FedAvg, {"eta": 0.3, "momentum": 0.9}, partial(fedavg, eta=0.3, momentum=0.9)),
     "fedavgm": (
         FedAvgM,
@@ -163,7 +162,7 @@ CASES = {
             partial(adaptive, rule=name, corrected=corrected, v_init=v),
         )
         for name, rule in (("yogi", FedYogi), ("adam", FedAdam))
-        for corrected, v in ((True, 0.0), (False, 1e-6), (False, 0.0))
+        for corrected, v in ((True, 0.0), (False, 1e-6))
     },
     **{
         f"fedadagrad, {b1}": (
@@ -179,12 +178,12 @@ CASES = {
             {"eta": 0.05, "beta_1": 0.9, "beta_2": 0.99, "epsilon": e},
             partial(fedams, epsilon=e),
         )
-        for e in (1e-8, 1e-3, 0.5)
+        for e in (1e-8, 0.5)
     },
-    **{f"fedexp, {e}": (FedExP, {"epsilon": e}, partial(fedexp, epsilon=e)) for e in (0.0, 1e-3, 0.5)},
+    **{f"fedexp, {e}": (FedExP, {"epsilon": e}, partial(fedexp, epsilon=e)) for e in (0.0, 0.5)},
     **{
         f"qfedavg, {q}": (QFedAvg, {"client_learning_rate": 0.25, "q": q}, partial(qfedavg, q=q))
-        for q in (0.0, 0.1, 1.0, 5.0)
+        for q in (0.0, 0.1, 5.0)
     },
     **{
         f"term, {t}": (
@@ -192,7 +191,7 @@ CASES = {
             {"tilt": t},
             partial(weighted, weights_of=lambda a, t=t: a.n * np.exp(t * (a.loss - a.loss.max()))),
         )
-        for t in (-2.0, 0.0, 0.5, 20.0)
+        for t in (-2.0, 20.0)
     },
     **{
         f"afl, {eta}": (AFL, {"eta": eta, "gamma": 0.3, **OF_ALL}, partial(afl, eta=eta))
@@ -204,7 +203,7 @@ CASES = {
             {"a": a, "b": b, "ask_partitions": True},
             partial(weighted, weights_of=partial(feddisco, weight=a, b=b)),
         )
-        for a, b in ((0.5, 0.5), (0.0, 0.0), (0.2, 0.1))
+        for a, b in ((0.5, 0.5), (0.2, 0.1))
     },
     "fednova": (FedNova, {}, fednova),
 }
