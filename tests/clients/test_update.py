@@ -40,16 +40,14 @@ def test_the_example_in_the_docstring():
     assert doctest.DocTestRunner().run(example) == (0, 2)
 
 
-@pytest.mark.parametrize("form", [dict, NamedArrays, lambda arrays: list(arrays.values())])
-def test_arrays_are_found_by_name_in_every_form(form):
-    found = by_name(form(TWO), ["w", "b"])
-    assert list(found) == ["w", "b"]
-    assert all(found[name] is TWO[name] for name in TWO)
+BACKWARDS = dict(reversed(TWO.items()))
 
 
-@pytest.mark.parametrize("form", [dict, NamedArrays])
-def test_arrays_that_have_names_may_come_in_any_order(form):
-    found = by_name(form({"b": TWO["b"], "w": TWO["w"]}), ["w", "b"])
+@pytest.mark.parametrize(
+    "arrays", [TWO, NamedArrays(TWO), list(TWO.values()), BACKWARDS, NamedArrays(BACKWARDS)]
+)
+def test_arrays_are_found_by_name_in_every_form_and_order(arrays):
+    found = by_name(arrays, ["w", "b"])
     assert list(found) == ["w", "b"]
     assert all(found[name] is TWO[name] for name in TWO)
 

@@ -48,11 +48,7 @@ def test_channels_and_outputs_are_those_of_the_data(name, spec):
     assert output.shape == (2, 3, *(spec.shape[1:] if spec.predicts == "masks" else ()))
 
 
-def test_the_seed_decides_the_weights_and_the_arguments_the_network():
-    one, same, other = (build_model("torchvision:resnet18", IMAGES, False, seed) for seed in (0, 0, 1))
-    entries = [model.state_dict() for model in (one, same, other)]
-    assert all(torch.equal(entries[0][name], entries[1][name]) for name in entries[0])
-    assert not torch.equal(entries[0]["conv1.weight"], entries[2]["conv1.weight"])
+def test_arguments_are_the_networks():
     dropout = build_model("torchvision:mobilenet_v3_small:dropout=0.125", IMAGES, False, 0)
     assert [m.p for m in dropout.modules() if isinstance(m, nn.Dropout)] == [0.125]
 

@@ -145,16 +145,3 @@ def test_a_loss_that_cannot_be_used_drops_the_answer(loss, words):
     train(rule, {"w": np.zeros(1, np.float32)}, grid)
     assert list(rule.phase_report.failures) == [1]
     assert words in rule.phase_report.failures[1]
-
-
-def test_statistics_are_averaged_plainly():
-    """Flower's steps them like weights; here they are the clients' plain mean, whatever the losses."""
-    start = {"w": np.zeros(2, np.float32), "bn.running_var": np.ones(2, np.float32)}
-
-    def client(message, i):
-        arrays = {"w": np.full(2, i, np.float32), "bn.running_var": np.full(2, 2 + 4 * i, np.float32)}
-        return train_reply(message, arrays, 1 + i, **{"start-loss": 1.0 + 5 * i})
-
-    rule, grid = QFedAvg(client_learning_rate=LR, q=3.0), CannedGrid(2, client)
-    got = ndarrays(train(rule, start, grid)[0])
-    np.testing.assert_allclose(got["bn.running_var"], 4.0)
