@@ -260,7 +260,7 @@ def _kept(path: Path, *state: int) -> DataFrame:
 def _read(path: Path) -> DataFrame:
     import pandas as pd
 
-    return pd.read_parquet(path)
+    return pd.read_parquet(path.absolute())
 
 
 def written_columns(folder: Path) -> list[str]:
@@ -270,7 +270,7 @@ def written_columns(folder: Path) -> list[str]:
         return []
     from pyarrow import parquet
 
-    return list(parquet.read_schema(path).names)
+    return list(parquet.read_schema(path.absolute()).names)
 
 
 def make_exact(report: PhaseReport, prefix: str, problem: Problem) -> None:

@@ -261,7 +261,7 @@ def large_table(folder: Path) -> "DataFrame | None":
         return None
     import pandas as pd
 
-    return pd.read_parquet(regular(path))
+    return pd.read_parquet(regular(path.absolute()))
 
 
 def compared(run: Run) -> dict[str, str]:

@@ -128,7 +128,7 @@ def has_pictures(path: Path) -> bool:
     from pyarrow import parquet, types
 
     try:
-        fields = parquet.read_schema(path).types
+        fields = parquet.read_schema(path.absolute()).types
     except (OSError, pyarrow.ArrowException):
         return False  # reported by `open_table`
     return any(

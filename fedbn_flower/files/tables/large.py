@@ -30,7 +30,7 @@ def check_parquet(path: Path) -> None:
     """
     from pyarrow import parquet
 
-    with parquet.ParquetFile(path) as file:
+    with parquet.ParquetFile(path.absolute()) as file:
         metadata, schema = file.metadata, file.schema
         used = [i for i in range(metadata.num_columns) if not _is_bytes(schema.column(i))]
         groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]

@@ -299,8 +299,8 @@ def _read_parquet(path: Path, request: Request) -> ReadTable:
     from pyarrow import parquet
 
     check_parquet(path)
-    checked_names(parquet.read_schema(path).names, str(path))
-    frame, notes = pd.read_parquet(path), []
+    checked_names(parquet.read_schema(path.absolute()).names, str(path))
+    frame, notes = pd.read_parquet(path.absolute()), []
     if any(name is not None for name in frame.index.names):
         frame = frame.reset_index([name for name in frame.index.names if name is not None])
     if not isinstance(frame.index, pd.RangeIndex):

@@ -173,16 +173,18 @@ def test_a_messy_export_has_the_values_of_the_plain_file(load, tmp_path, name, w
     assert {line.format(name) for line in said} <= {note.text for note in found.notes}
 
 
-def test_a_date_is_as_many_days_since_1970_in_a_text_a_sheet_and_parquet(load, tmp_path):
+def test_a_date_is_as_many_days_since_1970_in_a_text_a_sheet_and_parquet(load, tmp_path, monkeypatch):
+    """Also in a file whose relative name pyarrow would take for a URI."""
+    monkeypatch.chdir(tmp_path)
     days = pd.Series(
         pd.to_datetime(["1970-01-02", "2000-03-01", None, "1969-12-31T12:00"] * 5, format="ISO8601")
     )
     table = pd.DataFrame({"day": days, "label": [0, 1] * 10})
-    table.to_parquet(tmp_path / "t.parquet")
+    table.to_parquet(tmp_path / "day:1.parquet")
     table.to_excel(tmp_path / "t.xlsx", index=False)
     table.assign(day=days.dt.strftime("%H:%M %m/%d/%y")).to_csv(tmp_path / "t.csv", index=False)
-    for name, keys in {"t.parquet": {}, "t.xlsx": {}, "t.csv": {"date_format": "%H:%M %m/%d/%y"}}.items():
-        found = load(tmp_path / name, **keys)
+    for name, keys in {"day:1.parquet": {}, "t.xlsx": {}, "t.csv": {"date_format": "%H:%M %m/%d/%y"}}.items():
+        found = load(name, **keys)
         x = np.concatenate([split.columns["x"][:, 0] for split in found.splits])
         assert sorted(x[~np.isnan(x)]) == [-0.5] * 5 + [1.0] * 5 + [11017.0] * 5
         assert np.isnan(x).sum() == 5
