@@ -7,13 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flwr.app import MessageType
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from fedbn_flower import Observer
 from fedbn_flower.asynchronous.schedule import Schedule
-from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.server.exchange import Exchange
 
 from ...quick import some_quick
@@ -32,11 +31,6 @@ def told(found, buffers):
     """The first buffers as (answers, seconds, outstanding versions)."""
     full = [found.buffer(number) for number in range(1, buffers + 1)]
     return [([tuple(answer) for answer in b.answers], b.seconds, set(b.outstanding)) for b in full]
-
-
-def without_real_seconds(result):
-    dropped = {"seconds", "train-seconds", "evaluate-seconds", "server-seconds"}
-    return [{k: v for k, v in row.items() if k not in dropped} for row in rows_of(result.folder)]
 
 
 def test_a_schedule_by_hand():
@@ -79,7 +73,6 @@ def test_a_client_that_is_fast_is_dispatched_again_while_another_trains():
 
 
 @given(st.data())
-@settings(max_examples=60)
 def test_what_holds_of_every_schedule(data):
     """K different clients; at most M train; each takes its time, from the newest version there was."""
     seconds = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=9))
@@ -113,20 +106,6 @@ def test_who_begins_is_drawn_uniformly():
     first = [schedule([1] * 5, 1, 1, seed).buffer(1).answers[0].partition for seed in range(1000)]
     counts = np.bincount(first, minlength=5)
     assert np.abs(counts - 200).max() < 5 * sqrt(1000 * 0.2 * 0.8)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("keys", [{}, {"client": "fedbn", "model": "mlp-bn", "num_clients": 3}])
-def test_a_buffer_of_all_clients_has_the_bits_of_the_rounds(run, keys):
-    """Also where they take unequal time: each waits for the others."""
-    job = JOB | {"weighting": "uniform"} | keys
-    n = job["num_clients"]
-    rounds = run(**job, run_dir="rounds")
-    buffered = run(**job, protocol=f"fedbuff:{n}", concurrency=n, run_dir="buffered")
-    assert bits(buffered) == bits(rounds)
-    found = without_real_seconds(buffered)
-    assert [(row.pop("staleness-mean"), row.pop("staleness-max")) for row in found] == [("0.0", "0")] * 2
-    assert found == without_real_seconds(rounds)
 
 
 class Models(Observer):
@@ -196,21 +175,6 @@ def test_a_run_is_the_papers_equations_over_what_clients_sent(run, exchanged, ke
             expected = x[name] + sum(step[name] for step in steps) / len(steps)
             np.testing.assert_allclose(entry, expected, atol=1e-6)
     assert max(max(stale.values()) for stale in staleness) >= 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("keys", [{}, {"client": "fedbn", "model": "mlp-bn", "compress": "topk:0.1"}])
-def test_a_resumed_run_goes_on_with_the_versions_that_are_out(run, keys):
-    keys = JOB | BUFFERED | keys
-    whole = run(**keys, rounds=6, run_dir="whole")
-    half = run(**keys, rounds=3, run_dir="half")
-    checkpoint = CheckpointFolder(half.folder / "checkpoint").load()
-    assert 0 < len(checkpoint.versions) <= 5
-    assert max(checkpoint.versions) < 3
-    resumed = run(resume=half.folder, rounds=6)
-    assert bits(resumed) == bits(whole)
-    assert without_real_seconds(resumed) == without_real_seconds(whole)
-    assert rows_of(resumed.folder, "clients.csv") == rows_of(whole.folder, "clients.csv")
 
 
 @pytest.mark.slow

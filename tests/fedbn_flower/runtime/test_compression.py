@@ -12,7 +12,8 @@ from strategies.messages.npy import viewed
 
 from ..records.helpers import Watching
 from .test_simulation import Listening
-from .test_sums import CLIENTS, run
+from .test_sums import CLIENTS
+from .test_sums import run as ran
 
 
 @pytest.mark.slow
@@ -20,9 +21,9 @@ from .test_sums import CLIENTS, run
 def test_the_same_bits_and_bytes_where_workers_sum(configured, text):
     values = {"partition": "iid", "num_clients": CLIENTS, "client": "fedbn", "fraction_evaluate": 0}
     config = configured(**values, compress=text)
-    apart = run(config, summed=False)
-    assert run(config, summed=True) == apart
-    plain = run(configured(**values), summed=True)
+    apart = ran(config, summed=False)
+    assert ran(config, summed=True) == apart
+    plain = ran(configured(**values), summed=True)
     assert apart[1][0][-1][1] < 0.5 * plain[1][0][-1][1]
     assert not apart[1][0][1]
 
@@ -89,7 +90,7 @@ def test_one_of_ones_own(configured, tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     name = f"{tmp_path / 'own.py'}:Half"
     values = DOWN | {"fraction_evaluate": 0}
-    own, plain = (run(configured(**values, **more), summed=True) for more in ({"compress": name}, {}))
+    own, plain = (ran(configured(**values, **more), summed=True) for more in ({"compress": name}, {}))
     saved = (2 * 650 + 128) * CLIENTS  # and one header in place of two
     assert [told[-1][1] for told in plain[1]] == [told[-1][1] + saved for told in own[1]]
     assert code_in("compress", name) == {str(tmp_path / "own.py")}
@@ -124,8 +125,8 @@ def test_a_rounded_model_moves_by_what_clients_found_from_it(configured):
 def test_the_way_down_has_half_the_bytes_and_the_same_bits_everywhere(configured, values):
     """Of the models to train and to evaluate; the bytes of a linear model's two arrays are 2 a number."""
     keys = {**DOWN, **values, "compress_down": "bf16", "holdout_clients": 1}
-    apart = run(configured(**keys), summed=False)
-    assert run(configured(**keys), summed=True) == apart
+    apart = ran(configured(**keys), summed=False)
+    assert ran(configured(**keys), summed=True) == apart
     if keys["model"] == "linear":
         assert {told[-1][0] for told in apart[1][:-1]} == {2 * (CLIENTS - 1) * 2 * 650}
 
@@ -148,3 +149,26 @@ def test_the_way_down_has_half_the_bytes_and_the_same_bits_everywhere(configured
 def test_mistakes_are_one_line(configured, values, line):
     with pytest.raises(UserError, match=line):
         configured(**values)
+
+
+QUADRATIC = {
+    "dataset": "quadratic:5", "num_clients": 4, "client": "shared", "strategy": "fedavg", "batch_size": 0,
+    "local_epochs": 1, "client_lr": 0.2, "client_lr_schedule": "cosine:0", "rounds": 60,
+    "fraction_evaluate": 0.0, "evaluate_every": 60, "checkpoint_every": 0,
+}  # fmt: skip
+
+
+@pytest.mark.slow
+def test_feedback_reaches_the_optimum_that_without_it_is_missed(run):
+    """The optimum is in closed form. One step of all examples a round is gradient descent: FedAvg gets there
+    too. The rate falls to 0, since what is not sent yet is as large as a step."""
+
+    def distance(codec, feedback):
+        name = f"{codec}-{feedback}".replace(":", "-")
+        result = run(**QUADRATIC, compress=codec, error_feedback=feedback, run_dir=name)
+        return result.summary["global"]["distance"]
+
+    assert distance("none", "auto") < 0.02
+    for codec in ("topk:0.2", "sign"):
+        assert distance(codec, "off") > 0.3
+        assert distance(codec, "on") < 0.05

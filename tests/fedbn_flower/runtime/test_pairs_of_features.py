@@ -4,6 +4,7 @@ Every two names of algorithms: `test_combinations`, and, where all clients answe
 """
 
 import csv
+import json
 import re
 from itertools import combinations
 
@@ -18,6 +19,7 @@ from ..server.test_robust_runs import KEYS as ROBUST
 from ..server.test_robust_runs import MEANS
 from ..server.test_rules_in_runs import RULES
 from ..server.test_several_models import SETTINGS
+from ..server.test_unfreeze import UNFROZEN
 
 DEVICES = {"devices": "lognormal:0.5"}
 VALIDATION = {"val_fraction": 0.2}
@@ -70,6 +72,7 @@ FEATURES = {
     "bf16": {"precision": "bf16"},
     "Adam": {"client_optimizer": "adam"},
     "AUROC": {"metrics": "f1,auroc"},
+    "cross-fitting": {"best": "cross-fitted", "metrics": "auroc", "client_lr": 0.3, "eval_data": "local"},
     "by class": {"metrics": "f1", "metrics_by_class": True},
     "normalize": {"normalize": True},
     "scaffold": {"strategy": "scaffold", "objective": "scaffold"},
@@ -92,6 +95,10 @@ SCANNERS = {
 ALONE = {
     **{rule: PARTLY | {"strategy": rule, "client": "fedbn"} | keys for rule, keys in RULES.items()},
     **{name: PARTLY | keys_of(name) for name in (*CLIENTS, *UNIONS, *OBJECTIVES)},
+    **{
+        f"unfreezing from the first round that is done again: {name}": {"train": "4", "unfreeze_at": 3} | keys
+        for name, keys in UNFROZEN.items()
+    },
     "fixbn": PARTLY | {"client": "fixbn", "fix_from": 2},
     "fbn": PARTLY | {"client": "fbn"},
     "hbn": PARTLY | {"client": "hbn", "strategy": "fedavg"},
@@ -108,10 +115,11 @@ ALONE = {
     },
 }
 """What is not combined with the others; answers are lost."""
-QUICK = {"fedbn+apfl"}
-EXHAUSTIVE = {*RULES, *CLIENTS, *UNIONS, *OBJECTIVES, *MEANS} - {"fedbn+apfl", "centered-clip:0.2"}
+QUICK = {"fixbn+apfl", "fbn+fedper"}
+EXHAUSTIVE = {*RULES, *CLIENTS, *UNIONS, *OBJECTIVES, *MEANS} - QUICK - {"centered-clip:0.2"}
 NOISY = {"dp client", "dp local", "dp example"}
 """Their noise, and who is drawn, are others in every run, by a secret."""
+SUMMARY = ("best-round", "client-mean", "clients", "cross-fitted", "failures", "global", "pooled", "rounds")
 KEYS_ANEW = {"secagg"}
 """Who goes on agrees on keys once more, so more bytes travel."""
 
@@ -150,10 +158,11 @@ def found(folder, names):
     assert all("secagg-min" in row["reason"] for row in tables["failures.csv"])  # too few did not drop out
     if NOISY & {*names}:
         return models.keys(), {name: rows and rows[0].keys() for name, rows in tables.items()}
-    return models, tables
+    summary = json.loads((folder / "summary.json").read_text())
+    return models, tables, {name: summary.get(name) for name in SUMMARY}
 
 
-@pytest.mark.parametrize("names", marked(), ids=" and ".join)
+@pytest.mark.parametrize("names", list(marked()), ids=" and ".join)
 def test_two_features_are_refused_in_a_line_or_go_on_in_the_same_bits(finished, tmp_path, monkeypatch, names):
     """Killed after the checkpoint of the second of three rounds."""
     keys = {"num_clients": 6, "partition": "dirichlet:1", "seed": 3, "rounds": 3, "model": "mlp-bn"}

@@ -15,13 +15,11 @@ from fedbn_flower.extensions.patience import CrossFitting
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.tasks import task_of
 from fedbn_flower.results.progress import summary_table
-from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.inputs import local_task
 from strategies import PhaseReport
-from tests.fedbn_flower.records.helpers import Stops, info, result
+from tests.fedbn_flower.records.helpers import info, result
 from tests.fedbn_flower.results.html_page import page
 from tests.fedbn_flower.results.test_cases import BINARY, TEN, Sites
 from tests.fedbn_flower.results.test_supernodes import run_app
@@ -147,24 +145,6 @@ def test_the_chosen_round_looks_too_good_and_the_cross_fitted_one_does_not():
     error = np.std(cross_fitted) / np.sqrt(100)
     assert abs(np.mean(cross_fitted) - 0.7) < 3 * error
     assert np.mean(as_chosen) == pytest.approx(0.783, abs=0.01)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("every", [1, 4])
-def test_a_run_that_was_killed_goes_on_to_the_same(configured, finished, tmp_path, monkeypatch, every):
-    keys = {"best": "cross-fitted", "rounds": 5, "client": "fedbn", "metrics": "auroc", **NOISY}
-    keys |= {"checkpoint_every": every, "eval_data": "local"}
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    finished(whole, **keys)
-    with monkeypatch.context() as killed:
-        killed.setattr(RunFolder, "finish", lambda self: self.writer.close())
-        with pytest.raises(KeyboardInterrupt):
-            simulate(Federation(configured(**keys)), parts, None, [Stops(3)])
-    finished(parts, **keys, resume=str(parts))
-    found = [json.loads((folder / "summary.json").read_text()) for folder in (whole, parts)]
-    for key in ("cross-fitted", "best-round", "pooled", "clients"):
-        assert found[0][key] == found[1][key]
-    assert (whole / "model.safetensors").read_bytes() == (parts / "model.safetensors").read_bytes()
 
 
 @pytest.mark.slow

@@ -173,18 +173,6 @@ def test_a_run_that_ends_throws_away_what_was_trained_since(keys, why, client, c
 
 
 @pytest.mark.slow
-def test_a_site_that_does_not_hear_of_the_end_keeps_the_later_memory_too(done):
-    class Deaf(Nodes):
-        def work(self, messages, timeout):
-            heard = [one for one in messages if one.metadata.message_type != "query.complete"]
-            return super().work(heard, timeout)
-
-    _, folder, state = done("run", Deaf, **FOUR | TARGET | {"client": "fedbn", "round_timeout": 1})
-    assert json.loads((folder / "summary.json").read_text())["rounds"] == 1
-    assert {path.name[40:46] for path in state.rglob("*.safetensors")} == {"000001", "000002"}
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("every", "cut", "position"),
     [  # every two of them meet in those with an odd sum
@@ -384,14 +372,6 @@ def test_a_site_may_say_anything_of_a_failure(failed):
     for answer, phase in ((evaluated, "evaluate"), (trained, "train")):
         assert (answer.metadata.src_node_id, answer.metadata.message_type) == (7, phase)
         assert answer.has_error() == isinstance(failed, ConfigRecord)
-
-
-def test_the_records_of_an_answer_go_to_the_phase_that_they_name():
-    evaluated, trained = answer_of(
-        ("evaluation.metrics", MetricRecord({"loss": 1.0})), ("metrics", MetricRecord({"loss": 2.0}))
-    )
-    assert evaluated.content == RecordDict({"metrics": MetricRecord({"loss": 1.0})})
-    assert trained.content == RecordDict({"metrics": MetricRecord({"loss": 2.0})})
 
 
 def test_who_evaluates_only_is_asked_in_the_same_exchange():

@@ -27,12 +27,6 @@ class OneDtype(nn.Module):
         return y
 
 
-def test_another_precision_is_one_line(run):
-    with pytest.raises(UserError) as caught:
-        run(precision="fp8")
-    assert str(caught.value) == "precision: 'fp8' is not allowed; expected one of 'fp32', 'bf16', 'fp16'"
-
-
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_a_model_that_cannot_compute_in_it_is_refused_before_anything_starts(run, tmp_path, precision):
     keys = {"model": OneDtype, "client": "shared", "run_dir": tmp_path / "run"}

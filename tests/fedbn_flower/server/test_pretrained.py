@@ -113,8 +113,7 @@ def test_frozen_entries_are_in_no_memory(run):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("frozen_bn", ["eval", "adapt"])
-@pytest.mark.parametrize("objective", ["plain", "scaffold"])
+@pytest.mark.parametrize(("frozen_bn", "objective"), [("eval", "scaffold"), ("adapt", "plain")])
 def test_lockstep_is_one_by_one(run, weights, frozen_bn, objective):
     keys = {
         "init": weights, "freeze": "1,2", "frozen_bn": frozen_bn, "objective": objective, "client": "shared",
@@ -253,10 +252,11 @@ def test_an_adapter_travels_alone_and_trains_in_lockstep(run, caplog):
     pytest.importorskip("fedbn_flower.lockstep")
     caplog.set_level("INFO", "flwr.fedbn")
     keys = {"model": adapted, "client": "shared", "strategy": "fedavg", "num_clients": 16, "partition": "iid"}
+    keys |= {"rounds": 1}
     together, alone = run(**keys), run(**keys, fast="off")
     assert "clients train 8 at a time: in lockstep" in caplog.messages
     size = (2 * 64 * 4 + 128) + (10 * 2 * 4 + 128)
-    assert together.history["bytes-sent"].tolist() == [32 * size] * 2
+    assert together.history["bytes-sent"].tolist() == [32 * size]
     for name, entry in together.model().state_dict().items():
         torch.testing.assert_close(entry, alone.model().state_dict()[name], atol=1e-5, rtol=1e-5)
     assert together.model()[1].up.weight.any()

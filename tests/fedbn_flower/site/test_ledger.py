@@ -62,7 +62,7 @@ def test_a_charge_is_synced_before_the_call_returns(path, monkeypatch):
     assert synced == [2]
 
 
-@pytest.mark.parametrize("cut", range(1, 60, 7))
+@pytest.mark.parametrize("cut", [1, 20, 59])
 def test_a_line_that_a_kill_cut_off_is_dropped(path, cut):
     found = Ledger(path, TERMS)
     found.charge(charge(1))
@@ -76,7 +76,7 @@ def test_a_line_that_a_kill_cut_off_is_dropped(path, cut):
     assert [one.round for one in Ledger(path, TERMS).charges] == [1, 2]
 
 
-@pytest.mark.parametrize("text", ["", "{}\nnonsense\n{}\n", '{}\n{"round": 1}\n', "[]\n1\n"])
+@pytest.mark.parametrize("text", ["", "{}\nnonsense\n{}\n", '{}\n{"round": 1}\n'])
 def test_a_ledger_that_cannot_be_read_is_refused(path, text):
     path.write_text(text)
     with pytest.raises(UserError, match=r"resume: the ledger .*privacy\.jsonl.* cannot be read"):

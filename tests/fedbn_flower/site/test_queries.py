@@ -39,13 +39,9 @@ def test_both_apps_answer(door, configured):
     [
         ({"partition-id": 1, "state_dir": "/var/lib"}, "state-dir"),
         ({"partition_id": 1}, "partition-id"),
-        ({"partition-id": 1, "dp_required": True}, "dp-required"),
-        ({"partition-id": 1, "secagg_key": "site.key"}, "secagg-key"),
         ({"partition-id": 1, "secag-partners": "partners"}, "secagg-partners"),
         ({"partition-id": 1, "SecAgg-Required": True}, "secagg-required"),
-        ({"partition-id": 1, "idle-second": 60}, "idle-seconds"),
         ({"partition-id": 1, "data-path": "x", "dataset-path": "y", "data-paths": "z", "rounds": 3}, ""),
-        ({"partition-id": 1, "dataset-path": "y"}, ""),
     ],
 )
 def test_a_misspelt_key_of_a_node_is_one_line_and_those_of_other_apps_are_let_be(keys, meant):
