@@ -12,6 +12,7 @@ from torch import nn
 from clients import FedAvgClient, LocalTraining, Received
 from clients.losses import LOSSES, Loss
 from clients.modules.dp_sgd import ExampleMechanism, obstacle
+from clients.modules.local_dp import LocalMechanism
 from clients.objectives import OBJECTIVES, Local, Objective
 from clients.problems import Regression
 from clients.training import LocalRun, train_model
@@ -236,18 +237,6 @@ def test_units_of_three_examples_and_of_one_by_hand(monkeypatch, at_a_time):
         np.testing.assert_allclose(output[:, 0], [2.5, -0.5, 0.5, 0.5])
 
 
-@pytest.mark.parametrize("at_a_time", [2**24, 150])
-def test_units_of_one_example_each_give_the_bits_of_plain_dp_sgd(monkeypatch, at_a_time):
-    monkeypatch.setattr("clients.modules.dp_sgd.AT_A_TIME", at_a_time)
-    found = []
-    for units in (None, np.arange(40)):
-        model, (inputs, targets) = network(), batch(40)
-        mechanism(0.3, 1.0).backward(model, Objective({}, {}), inputs, targets, 8, units)
-        found.append(gradients(model))
-    for plain, by_unit in zip(*found, strict=True):
-        assert torch.equal(plain, by_unit)
-
-
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
@@ -321,3 +310,31 @@ def test_a_client_reports_its_number_of_units():
     vars(client.task).update(private=lambda server_round: mechanism(0.5), units=np.repeat(np.arange(8), 5))
     update = client.fit(client.get_parameters({}), CONFIG)
     assert (update.num_examples, update.metrics["local-steps"]) == (8, 4)
+
+
+# ---- what a client sends under local differential privacy ---------------------------------------------
+
+
+def local_mechanism(clip, noise, seed=0):
+    return LocalMechanism(clip, noise, Numbers(seed))
+
+
+def test_an_update_is_clipped_as_a_whole():
+    received = {"w": np.array([1.0, 1.0], np.float32), "b": np.array([0.0], np.float32)}
+    trained = {"w": np.array([4.0, 1.0], np.float32), "b": np.array([4.0], np.float32)}
+    sent = local_mechanism(2.5, 0.0).release(received, trained)  # the update (3, 0, 4) has length 5
+    np.testing.assert_allclose(sent["w"], [2.5, 1.0], rtol=1e-5)
+    np.testing.assert_allclose(sent["b"], [2.0], rtol=1e-5)
+    assert sent["w"].dtype == np.float32
+    np.testing.assert_allclose(local_mechanism(9, 0.0).release(received, trained)["b"], [4.0])
+
+
+@pytest.mark.parametrize("last", [0.0, math.nan, math.inf])
+def test_local_noise_has_the_deviation_z_c(last):
+    """Also where nothing has moved, and around x where the update is not finite."""
+    received = {"w": np.full(40_000, 7.0, np.float32)}
+    trained = {"w": received["w"] + np.float32(0.0)}
+    trained["w"][-1] += last
+    sent = local_mechanism(0.5, 3.0).release(received, trained)["w"]
+    assert (sent - 7).std() == pytest.approx(1.5, rel=0.01)
+    assert abs((sent - 7).mean()) < 0.03
