@@ -8,9 +8,10 @@ from fedbn_flower import UserError
 
 
 @contextmanager
-def one_line(words):
-    """A UserError of one line with these words."""
+def one_line(*words):
+    """A UserError of one line with all of these words."""
     with pytest.raises(UserError) as caught:
         yield
-    assert words in str(caught.value)
+    for part in words:
+        assert part in str(caught.value)
     assert "\n" not in str(caught.value)
