@@ -261,7 +261,8 @@ def test_another_broken_pipe_is_no_quiet_end(monkeypatch):
 def inline(cache_dir, monkeypatch, tmp_path):
     """The flags of a short run in this process, in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    return ["--backend", "inline", "--cache-dir", str(cache_dir), "--rounds", "3"]
+    small = "--backend inline --rounds 3 --local-epochs 1 --batch-size 128"
+    return [*small.split(), "--cache-dir", str(cache_dir)]
 
 
 def test_without_a_terminal_a_run_is_plain_lines_and_names_its_folder_first(inline, capsys):

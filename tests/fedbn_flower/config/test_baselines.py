@@ -16,7 +16,7 @@ from fedbn_flower.job.participation import held_out_clients
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
 
-ROUNDS, EPOCHS, RATE = 3, 2, 0.3
+ROUNDS, EPOCHS, RATE = 2, 2, 0.3
 JOB = {
     "partition": "dirichlet:1", "num_clients": 3, "model": "mlp-bn", "rounds": ROUNDS, "batch_size": 0,
     "local_epochs": EPOCHS, "client_lr": RATE, "client_lr_schedule": "exponential:0.5",

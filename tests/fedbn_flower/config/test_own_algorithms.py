@@ -34,7 +34,7 @@ def run(cache_dir, *arguments):
 
 
 def test_a_rule_with_a_hyper_parameter_of_its_own_is_one_file(own, cache_dir, tmp_path, capsys):
-    rule = ("--strategy", "own.py:Scaled", "--client", "shared")
+    rule = ("--strategy", "own.py:Scaled", "--client", "shared", "--batch-size", 128, "--local-epochs", 1)
     assert run(cache_dir, *rule, "--scale", 0.5, "--rounds", 1, "--run-dir", "half") == 0
     assert run(cache_dir, *rule, "--rounds", 1, "--run-dir", "whole") == 0
     config = json.loads((tmp_path / "half" / "config.json").read_text())
@@ -66,7 +66,8 @@ def test_a_rule_that_raises_in_a_round_ends_the_run_in_one_line(own, cache_dir, 
     (line,) = [
         i for i, text in enumerate(Path(own).read_text().splitlines(), start=1) if "delta, None" in text
     ]
-    assert run(cache_dir, "--strategy", "own.py:Raising", "--run-dir", "run") == 1
+    small = ("--batch-size", 128, "--local-epochs", 1)
+    assert run(cache_dir, "--strategy", "own.py:Raising", *small, "--run-dir", "run") == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert "failed: strategy: " in error
     assert ":Raising' raised ValueError: all input arrays must have the same shape (" in error

@@ -16,7 +16,7 @@ WORDS = st.text('a"\\\n\0\u2028é😀', max_size=5)  # of a few kinds: tables of
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | WORDS,
     lambda one: st.lists(one) | st.dictionaries(WORDS, one),
-    max_leaves=10,
+    max_leaves=6,
 )
 
 

@@ -66,7 +66,7 @@ def folders(configured, write_site, tmp_path):
 
 def test_sites_with_their_own_data_give_the_model_of_the_simulation(configured, folders, tmp_path):
     """The first site has classes 0-4 only: the run says that there are ten."""
-    config = configured(dataset="shape:1x8x8:10", client="shared")
+    config = configured(dataset="shape:1x8x8:10", client="shared", rounds=1)
     configs = [
         {"data-path": str(f), "partition-id": i, "cache-dir": str(tmp_path / "cache")}
         for i, f in enumerate(folders)
@@ -76,7 +76,7 @@ def test_sites_with_their_own_data_give_the_model_of_the_simulation(configured, 
     results = RunFolder(tmp_path / "run", federation)
     got = federation.run(Sites(config, configs), [results])
     results.finish()
-    simulated = configured(client="shared")
+    simulated = configured(client="shared", rounds=1)
     expected = Federation(simulated).run(InlineGrid(2, simulated.to_user_config()), [])
     for name, array in expected.items():
         np.testing.assert_array_equal(got[name].numpy(), array.numpy())

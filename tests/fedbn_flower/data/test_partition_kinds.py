@@ -117,8 +117,8 @@ def test_dirichlet_is_that_of_flower_with_this_alpha(alpha):
         ("iid", 2000, "num-clients: 2000 is not allowed; expected at most 1437"),
         (
             "dirichlet:0.001",
-            500,
-            "partition: each draw of dirichlet:0.001 among 500 clients leaves a client with fewer than 2 "
+            50,
+            "partition: each draw of dirichlet:0.001 among 50 clients leaves a client with fewer than 2 "
             "examples; expected fewer clients or a larger alpha",
         ),
         (

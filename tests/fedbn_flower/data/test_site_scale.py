@@ -203,9 +203,9 @@ def test_moments_that_no_numbers_have_are_refused(lie, reason):
 
 def test_sites_and_a_simulation_have_the_scale_of_the_median_client(configured, sites, tmp_path):
     """Of two clients, that is the mean of both; bits alike."""
-    simulated = configured(client="shared", normalize="median")
+    simulated = configured(client="shared", normalize="median", rounds=1)
     places = [{"data-path": str(tmp_path / f"site-{i}")} for i in (0, 1)]
-    config = configured(**SHAPE | {"normalize": "median"})
+    config = configured(**SHAPE | {"normalize": "median", "rounds": 1})
     grid = sites(config)
     scales = [Moments.of(images_of(folder)).scale() for folder in places]
     facts = inputs_of(simulated).dataset.kind.facts

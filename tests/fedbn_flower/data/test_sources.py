@@ -104,9 +104,9 @@ def test_a_local_folder_is_decoded_exactly_and_only_once(load, tmp_path, monkeyp
 
 
 def test_a_changed_folder_is_decoded_anew(load, tmp_path):
-    name = write_folder(tmp_path / "data")
+    name = write_folder(tmp_path / "data", ["train"])
     load(name)
-    write_folder(tmp_path / "data", digit=[0] * 30)
+    write_folder(tmp_path / "data", ["train"], digit=[0] * 30)
     assert set(load(name).train.columns["y"]) == {0}
 
 
@@ -121,10 +121,10 @@ def class_folders(path):
 
 
 def test_images_are_resized_to_the_size_requested(load, tmp_path):
-    name = write_folder(tmp_path / "data", size=(9, 9))
+    name = write_folder(tmp_path / "data", ["train"], size=(9, 9))
     with pytest.raises(UserError, match="image-size: 0 is not allowed"):
         load(name)
-    assert load(name, image_size=7).train.columns["x"].shape == (30, 3, 7, 7)
+    assert load(name, image_size=7).train.columns["x"].shape == (24, 3, 7, 7)
 
 
 def labelled(kind, labels):
@@ -140,7 +140,7 @@ def labelled(kind, labels):
         ({}, {"label_column": "digt"}, "did you mean 'digit'"),
         ({}, {"group_column": "author"}, "partition: unknown name 'author'"),
         (labelled("float32", [0.5] * 29 + [None]), {}, "holds neither class numbers nor class names"),
-        (labelled("string", ["x"] * 29 + [None]), {}, "'label' is empty in 2 rows"),
+        (labelled("string", ["x"] * 29 + [None]), {}, "'label' is empty in 1 row"),
         (labelled("int64", [-1] * 30), {}, "negative class"),
         ({}, {"label_column": "picture"}, "'picture' holds images, not classes"),
         ({}, {"image_column": "digit"}, r"'digit' holds no images; expected one of \['picture'\]"),
@@ -148,7 +148,7 @@ def labelled(kind, labels):
 )
 def test_what_cannot_be_read_is_one_line(load, tmp_path, written, options, message):
     with pytest.raises(UserError, match=message) as caught:
-        load(write_folder(tmp_path / "d", **written), **options)
+        load(write_folder(tmp_path / "d", **{"splits": ["train"]} | written), **options)
     assert "\n" not in str(caught.value)
 
 

@@ -36,7 +36,7 @@ def test_each_is_asked_for_by_a_key():
 @pytest.mark.parametrize(("ways", "asked"), ASKS)
 def test_what_was_found_stands_where_the_docs_say(ways, asked, cache_dir, tmp_path):
     small = {"rounds": 1, "strategy": "fedavg", "client": "shared", "partition": "iid", "num_clients": 3}
-    keys = small | asked
+    keys = small | {"model": "linear", "local_epochs": 1, "batch_size": 128} | asked
     simulate(**keys, backend="inline", cache_dir=str(cache_dir), run_dir=tmp_path / "run", progress=False)
     for held_out in ways:
         assert held_out.column in columns(tmp_path / "run", held_out.file)

@@ -93,7 +93,7 @@ def test_sites_with_tables_standardise_as_one_place_would(configured, clinics):
 
     Each site's rows are in the order in which the simulation divides them.
     """
-    keys = {"columns": COLUMNS, "client": "shared", "normalize": True, "model": "mlp-bn"}
+    keys = {"columns": COLUMNS, "client": "shared", "normalize": True, "model": "mlp-bn", "rounds": 1}
     simulated = configured(dataset=str(clinics / "all"), partition="natural:clinic", **keys)
     expected, messages, nodes = assert_sites_give_the_simulation(
         simulated, configured(dataset="shape:6:2", **keys), clinics / "all"
