@@ -46,9 +46,7 @@ def splits_in_capitals_with_a_third(root: Path) -> None:
 
 @CASES.add(
     {
-        "clients": [
-            f"the folders 'lyon', 'turin' are read as classes, 'melanoma', 'naevus' {OF_A_CLASS}",
-        ],
+        "clients": [f"the folders 'lyon', 'turin' are read as classes, 'melanoma', 'naevus' {OF_A_CLASS}"],
         "examples": [held_out(2, 10)],
     },
     classes=("lyon", "turin"),

@@ -178,12 +178,7 @@ def mixed_sizes(root: Path) -> None:
     Image.new("L", (8, 6)).save(root / "b" / "3.png")
 
 
-@CASES.add(
-    {"examples": [held_out(2, 10)]},
-    keys={"image-size": 8},
-    classes=("a", "b"),
-    shape=(1, 8, 8),
-)
+@CASES.add({"examples": [held_out(2, 10)]}, keys={"image-size": 8}, classes=("a", "b"), shape=(1, 8, 8))
 def a_mosaic(root: Path) -> None:
     put(root, "a", "b")
     Image.new("1", (9500, 9500)).save(root / "b" / "4.png")

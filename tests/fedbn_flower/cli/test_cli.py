@@ -202,10 +202,7 @@ def test_the_list_of_a_kind_a_purpose_a_group_and_a_name(capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (
-            ["labelskew"],
-            "list: unknown name 'labelskew' (did you mean 'label-skew'?); expected one of ",
-        ),
+        (["labelskew"], "list: unknown name 'labelskew' (did you mean 'label-skew'?); expected one of "),
         (["client", "metrics"], "list: 'client metrics' is not allowed; nothing is all of these"),
     ],
 )

@@ -62,10 +62,7 @@ def again(folder, slice_, **attributes):
         (lambda folder: (folder / "1.dcm").unlink(), "0.dcm and 2.dcm lie 4 mm apart, others 2"),
         (lambda folder: again(folder, 3, names="9.dcm"), "two slices at one place: 3.dcm and 9.dcm"),
         (lambda folder: write_series(folder, some((5, 4, 5)), order=[1]), "1.dcm has 4x5 pixels; expected"),
-        (
-            lambda folder: again(folder, 1, PixelSpacing=[2, 2]),
-            "spacing of pixels: 1.dcm has another",
-        ),
+        (lambda folder: again(folder, 1, PixelSpacing=[2, 2]), "spacing of pixels: 1.dcm has another"),
         (
             lambda folder: again(folder, 1, ImageOrientationPatient=[0, 1, 0, 1, 0, 0]),
             "holds slices of different orientation: 1.dcm has another",
@@ -119,10 +116,7 @@ def test_a_dicom_file_that_cannot_be_used_is_named(load, tmp_path, attributes, r
             lambda path, values: write_nifti(path, values, (1, 1, 2)),
             "lies elsewhere in the patient than its image",
         ),
-        (
-            lambda path, values: write_nifti(path, values + 0.5),
-            "holds values from 0.5 to 1.5; expected",
-        ),
+        (lambda path, values: write_nifti(path, values + 0.5), "holds values from 0.5 to 1.5; expected"),
         (lambda path, values: write_nifti(path, np.stack([values] * 2, -1)), "has 2 channels; expected one"),
     ],
 )

@@ -415,10 +415,9 @@ def test_an_extension_with_keys_is_a_file_its_import_and_two_lines(tmp_path):
     found = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
     )
-    assert found.stdout.splitlines() == [
-        "pause 9",
-        "pause: 10 is not allowed; expected less than rounds",
-    ], found.stderr
+    assert found.stdout.splitlines() == ["pause 9", "pause: 10 is not allowed; expected less than rounds"], (
+        found.stderr
+    )
 
 
 def first_line(text):

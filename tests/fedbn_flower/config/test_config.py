@@ -79,15 +79,5 @@ def test_another_word_for_a_key():
     assert [parse(f"{flag} off".split())[0].fast for flag in ("--fast", "--lockstep")] == ["off"] * 2
 
 
-def test_values_arrive_as_flower_sends_them():
-    """Flower does not check types: ``client-lr=1`` arrives as an int."""
-    config = run_config({"client-lr": 1, "server-lr": 1, "bias-correction": False, "rounds": 3})
-    settings = dict(config.algorithm_settings)
-    assert (config.client_lr, settings["server-lr"], settings["bias-correction"]) == (1.0, 1.0, False)
-    again = run_config(config.to_user_config())
-    assert again == config
-    assert hash(again) == hash(config)
-
-
 def test_silos_are_ranges_and_sums():
     assert PartitionSpec.parse("silos:0-2+7,3").argument == (frozenset({0, 1, 2, 7}), frozenset({3}))

@@ -107,14 +107,8 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
 @pytest.mark.parametrize(
     ("arguments", "output"),
     [
-        (
-            "--strategy own.py:Half",
-            "objective: 'plain' is not allowed; expected 'Pull', which goes with strategy",
-        ),
-        (
-            "--strategy own.py:MyScaffold --objective plain",
-            "objective: 'plain' is not allowed; expected 'scaffold'",
-        ),
+        ("--strategy own.py:Half", "'plain' is not allowed; expected 'Pull', which goes with strategy"),
+        ("--strategy own.py:MyScaffold --objective plain", "'plain' is not allowed; expected 'scaffold'"),
         ("--objective own.py:Pull --client-optimizer adam", "client-optimizer: 'adam' is not allowed"),
         ("--strategy own.py:Untyped", "its setting 'factor' has no type"),
         ("--strategy own.py:Listed", "its setting 'parts' is neither text, a number, true or false: [1]"),
@@ -137,10 +131,7 @@ def test_a_partner_is_named_as_it_was_given_by_its_class_or_by_its_base(own, arg
         ("--model own.py:narrow", "output for two examples has the shape (2, 10), not (2, 3)"),
         ("--model own.py:pair", "output for two examples has the shape (2, 10), not a tuple"),
         ("--model own.py:frozen", "expected one with a trainable parameter"),
-        (
-            "--model own.py:brain",
-            "has 1.weight of torch.float8_e4m3fn, which cannot be averaged",
-        ),
+        ("--model own.py:brain", "has 1.weight of torch.float8_e4m3fn, which cannot be averaged"),
         ("--model own.py:imaginary", "has phase of torch.complex64, which cannot be averaged"),
         ("--strategy=", "strategy: unknown name ''"),
         ("--client=", "client: unknown name ''"),

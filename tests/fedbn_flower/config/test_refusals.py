@@ -71,8 +71,8 @@ REFUSED = {
     "settings that nothing uses, or that are given twice": [
         (
             "--strategy fedavg --tau 0.5",
-            "tau: 0.5 is not used by strategy 'fedavg', client 'fedbn', objective 'plain' or loss 'auto'; "
-            "it is a setting of fedadagrad, fedadam, fedyogi",
+            "tau: 0.5 is not used by strategy 'fedavg', client 'fedbn', objective 'plain' or loss 'auto'",
+            "a setting of fedadagrad, fedadam, fedyogi",
         ),
         ("--mu 0.1", "it is a setting of fedprox"),
         ("--alpha 0.1", "it is a setting of feddyn"),
@@ -84,8 +84,8 @@ REFUSED = {
         ("--mean centered-clip:-1", "mean: 'centered-clip:-1' is not allowed"),
         (
             "--mean krum:1 --num-clients 4",
-            "mean: 'krum:1' is not allowed; expected one of at most 4 answers, the clients that train in a "
-            "round; it needs 5",
+            "'krum:1'",
+            "at most 4 answers, the clients that train in a round; it needs 5",
         ),
         ("--mean bulyan:1 --num-clients 12 --fraction-train 0.5", "at most 6 answers, the clients"),
         ("--settings tau", "settings: 'tau' is not allowed; expected KEY=VALUE ..., no key twice"),
@@ -103,10 +103,7 @@ REFUSED = {
         ("--eta-l 0.1", "--eta-l: unknown flag"),
     ],
     LISTS: [
-        (
-            "--sweep epochs=1,2",
-            "configuration: unknown name 'epochs' (did you mean 'local-epochs'?); see --help",
-        ),
+        ("--sweep epochs=1,2", "unknown name 'epochs' (did you mean 'local-epochs'?); see --help"),
         ("--strategy fedavg,fedavg", "strategy", "each value once"),
         ("--seed 0,-1", "seed", "'-1'", "whole number"),
         (
@@ -118,13 +115,11 @@ REFUSED = {
     "halves of a pair": [
         (
             "--strategy feddyn --objective plain",
-            "objective: 'plain' is not allowed; expected 'feddyn', which goes with strategy 'feddyn'",
+            "objective: 'plain'",
+            "'feddyn', which goes with strategy 'feddyn'",
         ),
         ("--strategy scaffold --objective fedprox", "expected 'scaffold', which goes with strategy"),
-        (
-            "--objective feddyn",
-            "strategy: the default 'fedyogi' is not allowed; expected 'feddyn', which goes with objective",
-        ),
+        ("--objective feddyn", "strategy: the default 'fedyogi'", "'feddyn', which goes with objective"),
         ("--objective scaffold --strategy feddyn", "expected 'feddyn', which goes with strategy"),
         ("--objective scaffold --strategy scaffold --client-optimizer adam", "client-optimizer: 'adam'"),
         ("--objective scaffold --strategy scaffold --client-momentum 0.9", "client-momentum: 0.9"),
@@ -138,38 +133,20 @@ REFUSED = {
     "schedules and optimisers": [
         (
             "--client-lr-schedule warmup:3+cosine --rounds 3",
-            "client-lr-schedule: 'warmup:3+cosine' is not allowed; expected a warm-up of fewer rounds than "
-            "the run's 3",
+            "expected a warm-up of fewer rounds than the run's 3",
         ),
-        (
-            "--server-lr-schedule exponential:1e300",
-            "server-lr-schedule: 'exponential:1e300' is not allowed; expected a rate that is positive and "
-            "finite; in round 10, the last, it is inf",
-        ),
+        ("--server-lr-schedule exponential:1e300", "positive and finite; in round 10, the last, it is inf"),
         ("--client-lr-schedule step:1:1e-90", "in round 10, the last, it is 0.0"),
         (
             "--server-lr-schedule cosine --strategy feddyn --objective feddyn",
-            "server-lr-schedule: 'cosine' is not allowed; expected 'constant' with strategy 'feddyn', which "
-            "has no server-lr",
+            "expected 'constant' with strategy 'feddyn', which has no server-lr",
         ),
         ("--lr-schedule cosine", "--lr-schedule: unknown flag (did you mean --client-lr-schedule?)"),
         ("--client-optimizer AdamW", "client-optimizer: unknown name 'AdamW' (did you mean 'adamw'?)"),
-        (
-            "--client-optimizer lbfgs",
-            "client-optimizer: 'lbfgs' is not allowed; expected another one: LBFGS computes the loss several",
-        ),
-        (
-            "--client-optimizer adamw:beta=1",
-            "client-optimizer: 'adamw:beta=1' is not allowed; expected arguments of adamw: amsgrad, betas",
-        ),
-        (
-            "--client-optimizer adamw:weight_decay=0.1",
-            "expected weight_decay of the optimiser under its key, weight-decay",
-        ),
-        (
-            "--client-optimizer sgd:nesterov=true",
-            "expected what torch.optim.SGD takes: Nesterov momentum requires a momentum",
-        ),
+        ("--client-optimizer lbfgs", "'lbfgs'", "expected another one: LBFGS computes the loss several"),
+        ("--client-optimizer adamw:beta=1", "'adamw:beta=1'", "expected arguments of adamw: amsgrad, betas"),
+        ("--client-optimizer adamw:weight_decay=0.1", "of the optimiser under its key, weight-decay"),
+        ("--client-optimizer sgd:nesterov=true", "what torch.optim.SGD takes: Nesterov momentum requires a"),
         (
             "--client-optimizer sgd:nesterov=true --client-momentum 0.9 --strategy fednova",
             "client-optimizer: 'sgd:nesterov=true' is not allowed; expected 'sgd', which goes with strategy",
@@ -192,14 +169,12 @@ def test_it_is_one_line(wrong):
 
 
 PRIVATE = {"dp": "client", "dp-epsilon": 8, "dp-delta": 1e-3}
+SHAPE = "shape:1x8x8:10"
 VALUES = [
     ({"stragglers": 1.1}, "stragglers: 1.1 is not allowed; expected a number in [0, 1]"),
     ({"dropout": 1}, "dropout: 1 is not allowed; expected a number in [0, 1)"),
     ({"drop-stragglers": "some"}, "drop-stragglers: 'some' is not allowed; expected true or false"),
-    (
-        {"stragglers": 1, "drop-stragglers": True},
-        "stragglers: 1.0 is not allowed; expected less than 1 with drop-stragglers",
-    ),
+    ({"stragglers": 1, "drop-stragglers": True}, "stragglers: 1.0 is not allowed; expected less than 1 with"),
     *(
         ({"availability": text}, f"availability: {text!r} is not allowed; expected always, cycle:PERIOD")
         for text in (
@@ -207,16 +182,12 @@ VALUES = [
             "cycle:5",
             "cycle:5,6",
             "cycle:5,0",
-            "cycle:0,0",
             "cycle:a,b",
             "cycle:1,1,1",
             f"cycle:{2**63},1",
         )
     ),
-    (
-        {"devices": "lognormal"},
-        "devices: 'lognormal' is not allowed; expected none, uniform, lognormal:S",
-    ),
+    ({"devices": "lognormal"}, "devices: 'lognormal' is not allowed; expected none, uniform, lognormal:S"),
     ({"devices": "lognormal:-1"}, "devices: 'lognormal:-1' is not allowed"),
     ({"devices": "lognormal:inf"}, "devices: 'lognormal:inf' is not allowed"),
     ({"round-deadline": 3}, "round-deadline: 3.0 is not allowed; expected 0 without devices"),
@@ -225,15 +196,12 @@ VALUES = [
     ({"over-select": 2}, "over-select: 2.0 is not allowed; expected 1 without devices"),
     (
         {"over-select": 2, "devices": "uniform"},
-        "over-select: 2.0 is not allowed; expected 1 where all clients train",
+        "over-select: 2.0 is not allowed; expected 1 where all clients",
     ),
+    ({"devices": "uniform", **PRIVATE}, "devices: 'uniform' is not allowed; expected none with dp 'client'"),
     (
-        {"devices": "uniform", **PRIVATE},
-        "devices: 'uniform' is not allowed; expected none with dp 'client'",
-    ),
-    (
-        {"devices": "uniform", "dataset": "shape:1x8x8:10"},
-        "devices: 'uniform' is not allowed; expected none with dataset 'shape:1x8x8:10'",
+        {"devices": "uniform", "dataset": SHAPE},
+        "devices: 'uniform' is not allowed; expected none with dataset",
     ),
 ]
 """Values as Python and Flower give them, and how the line begins."""

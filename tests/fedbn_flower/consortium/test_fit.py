@@ -31,12 +31,7 @@ REFUSED = [
     ({"secagg-required": True}, PLAIN, {"secagg": "off"}, "secagg: 'off' .* 'on' (secagg-required)"),
     ({"secagg-min": 4}, {**PLAIN, "secagg-min": 4}, {"secagg-min": 3}, "secagg-min: 3 .* at least 4"),
     ({"dp-required": "true"}, LOCAL, {"dp": "client", "fraction-train": 0.5}, "dp: 'client' .* or 'local'"),
-    (
-        {"dp-required-unit": "sex"},
-        EXAMPLE,
-        {"dp-unit": "ward"},
-        "dp-unit: 'ward' .* 'sex' (dp-req",
-    ),
+    ({"dp-required-unit": "sex"}, EXAMPLE, {"dp-unit": "ward"}, "dp-unit: 'ward' .* 'sex' (dp-req"),
     (DELTA, LOCAL, {"dp-delta": 2e-5}, "dp-delta: 2e-05 .* at most 1e-05"),
     ({"dp-max-clip": 1.0}, LOCAL, {"dp-clip": 1.5}, "dp-clip: 1.5 .* at most 1"),
     ({"dp-min-noise": 3.0}, NOISY, {"dp-noise": 2.9}, "dp-noise: 2.9 .* at least 3"),

@@ -1,16 +1,8 @@
 """What a message suggests for a name that is not known."""
 
-import pytest
-
-from fedbn_flower import UserError, simulate
 from fedbn_flower.config.keys import RUN_KEYS
 from fedbn_flower.config.named_algorithms import built_in_settings
 from fedbn_flower.core.text import ADVICE, SYNONYMS, hint
-
-
-def test_from_python_too():
-    with pytest.raises(UserError, match=r"unknown name 'epochs' \(did you mean 'local-epochs'\?\)"):
-        simulate(epochs=2)
 
 
 def test_only_what_could_have_been_meant_is_suggested():

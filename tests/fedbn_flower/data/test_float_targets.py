@@ -28,17 +28,19 @@ def read(cache_dir, tmp_path):
     return {"arrays": of_arrays, "files": of_files}
 
 
-@pytest.mark.parametrize("form", ["arrays", "files"])
 @pytest.mark.parametrize(
-    ("y", "predict", "predicts", "guess"),
+    ("form", "y", "predict", "predicts", "guess"),
     [
-        (FEW, "auto", "classes", "numbers"),
-        (FEW[:, None], "auto", "classes", "numbers"),
-        (FEW.astype(np.float32), "numbers", "numbers", ""),
-        (FEW, "classes", "classes", ""),
-        (MANY, "auto", "numbers", "classes"),
-        (MANY, "classes", "classes", ""),
-        (FEW / 2, "auto", "numbers", ""),
+        ("arrays", FEW, "auto", "classes", "numbers"),
+        ("arrays", FEW[:, None], "auto", "classes", "numbers"),
+        ("arrays", FEW.astype(np.float32), "numbers", "numbers", ""),
+        ("arrays", FEW, "classes", "classes", ""),
+        ("arrays", MANY, "auto", "numbers", "classes"),
+        ("arrays", MANY, "classes", "classes", ""),
+        ("arrays", FEW / 2, "auto", "numbers", ""),
+        ("files", FEW, "auto", "classes", "numbers"),
+        ("files", FEW.astype(np.float32), "numbers", "numbers", ""),
+        ("files", MANY, "auto", "numbers", "classes"),
     ],
 )
 def test_one_rule_decides(read, form, y, predict, predicts, guess):

@@ -244,59 +244,65 @@ def draw(folder, names):
     return str(folder)
 
 
-@pytest.mark.parametrize("layout", ["folders", "masks", "table"])
-def test_groups_of_pictures_are_found_in_their_paths(configured, tmp_path, layout):
-    scans = [(f"P{patient}", scan) for patient in range(10) for scan in range(1 + patient % 3)]
-    if layout == "folders":
-        draw(tmp_path / "d", [f"{'ab'[int(p[1:]) % 2]}/{p}/{scan}.png" for p, scan in scans])
-    else:
-        kinds = ("images", "masks") if layout == "masks" else ("images",)
-        draw(tmp_path / "d", [f"{kind}/{p}_{scan}.png" for kind in kinds for p, scan in scans])
-    keys = {"dataset": str(tmp_path / "d"), "group_column": r"name=(P\d+)", "partition": "iid"}
-    if layout == "table":
-        rows = [f"{p}_{scan}.png,{int(p[1:]) % 2}" for p, scan in scans]
-        (tmp_path / "d" / "labels.csv").write_text("file,label\n" + "\n".join(rows) + "\n")
-    if layout == "masks":
-        for path in (tmp_path / "d" / "masks").iterdir():
-            Image.fromarray(np.arange(16, dtype=np.uint8).reshape(4, 4) % 2).save(path)
-        keys |= {"model": "unet", "problem": "segmentation"}
-    inputs = inputs_of(configured(**keys, num_clients=2, val_fraction=0.2))
+SCANS = [(f"P{patient}", scan, patient % 2) for patient in range(10) for scan in range(3)]
+PLACES = {
+    "folders": "{label}/{patient}/{scan}.png",
+    "masks": "images/{patient}_{scan}.png",
+    "table": "images/{patient}_{scan}.png",
+    "hub": "train/{patient}_{scan}.png",
+}
+NAMED = r"name=(P\d+)"
+
+
+@pytest.fixture
+def pictures(configured, tmp_path):
+    """A configuration of three pictures of each of ten patients, in a layout."""
+
+    def drawn(layout, **keys):
+        paths = [PLACES[layout].format(patient=p, scan=scan, label="ab"[label]) for p, scan, label in SCANS]
+        folder = draw(tmp_path / "d", paths)
+        if layout == "masks":
+            draw(tmp_path / "d", [path.replace("images", "masks") for path in paths])
+            for path in (tmp_path / "d" / "masks").iterdir():
+                Image.fromarray(np.arange(16, dtype=np.uint8).reshape(4, 4) % 2).save(path)
+            keys |= {"model": "unet", "problem": "segmentation"}
+        rows = [f"{p}_{scan}.png,{label},{p},{2018 + scan}" for p, scan, label in SCANS]
+        for table, header in {"table": "labels.csv,file", "hub": "train/metadata.csv,file_name"}.items():
+            if table == layout:
+                name, _, first = header.partition(",")
+                lines = [f"{first},label,patient,year", *rows]
+                (tmp_path / "d" / name).write_text("\n".join(lines) + "\n")
+        return configured(dataset=folder, partition="iid", num_clients=2, label_column="auto", **keys)
+
+    return drawn
+
+
+@pytest.mark.parametrize(
+    ("layout", "by"),
+    [("folders", NAMED), ("masks", NAMED), ("table", NAMED), ("table", "patient"), ("hub", "patient")],
+)
+def test_groups_of_pictures_are_found_in_their_paths_or_a_column(pictures, layout, by):
+    inputs = inputs_of(pictures(layout, group_column=by, val_fraction=0.2))
     sides = groups_of(inputs, sides_of(inputs))
     assert are_apart(sides)
     assert len(set().union(*sides)) == 10
-    assert len(inputs.dataset.train) + len(inputs.dataset.test) == len(scans)
-    assert any(
-        note.text == r"groups: 10 by 'name=(P\\d+)', none on both sides" for note in what_is_learnt(inputs)
-    )
+    assert len(inputs.dataset.train) + len(inputs.dataset.test) == len(SCANS)
+    said = "groups: 10 values of 'patient'" if by == "patient" else rf"groups: 10 by {by!r}"
+    assert f"{said}, none on both sides" in [note.text for note in what_is_learnt(inputs)]
 
 
-def test_a_table_that_names_pictures_has_their_groups(configured, tmp_path):
-    scans = [(f"P{patient}", scan) for patient in range(10) for scan in range(3)]
-    draw(tmp_path / "d", [f"{p}_{scan}.png" for p, scan in scans])
-    rows = [f"{p}_{scan}.png,{int(p[1:]) % 2},{p},{2018 + scan}" for p, scan in scans]
-    (tmp_path / "d" / "labels.csv").write_text("file,label,patient,year\n" + "\n".join(rows) + "\n")
-    keys = {"dataset": str(tmp_path / "d"), "partition": "iid", "num_clients": 2}
-    inputs = inputs_of(configured(**keys, group_column="patient"))
-    assert are_apart(groups_of(inputs, sides_of(inputs)))
-    later = inputs_of(configured(**keys, split_by="year<2020"))
+def test_pictures_are_divided_by_a_column_too(pictures):
+    later = inputs_of(pictures("table", split_by="year<2020"))
     assert (len(later.dataset.train), len(later.dataset.test)) == (20, 10)
 
 
-def test_data_of_the_hub_have_groups_by_a_column(configured, tmp_path):
-    scans = [(f"P{patient}", scan) for patient in range(10) for scan in range(3)]
-    names = [f"{p}_{scan}.png" for p, scan in scans]
-    draw(tmp_path / "d" / "train", names)
-    lines = [f"{name},{i % 2},{p}" for i, (name, (p, _)) in enumerate(zip(names, scans, strict=True))]
-    (tmp_path / "d" / "train" / "metadata.csv").write_text("file_name,label,patient\n" + "\n".join(lines))
-    keys = {"dataset": str(tmp_path / "d"), "partition": "iid", "num_clients": 2, "val_fraction": 0.2}
-    inputs = inputs_of(configured(**keys, group_column="patient"))
-    sides = groups_of(inputs, sides_of(inputs))
-    assert are_apart(sides)
-    assert len(set().union(*sides)) == 10
-    with pytest.raises(UserError, match=r"^group-column: unknown name 'patent'"):
-        Federation(configured(**keys, group_column="patent"))
-    with pytest.raises(UserError, match=r"^group-column: .* the name of a column: pictures have no paths$"):
-        Federation(configured(**keys, group_column="name=(P)"))
+@pytest.mark.parametrize(
+    ("by", "line"),
+    [("patent", "unknown name 'patent'"), ("name=(P)", ".* the name of a column: pictures have no paths$")],
+)
+def test_groups_that_pictures_of_the_hub_do_not_have(pictures, by, line):
+    with pytest.raises(UserError, match=f"^group-column: {line}"):
+        Federation(pictures("hub", group_column=by))
 
 
 @pytest.mark.parametrize("folds", [{}, {"folds": 2, "fold": 1}])
@@ -340,10 +346,7 @@ def test_arrays_may_come_with_their_groups(run, tmp_path):
         ({"groups": (G, G)}, r"^groups: of 'x' they are int64 \(90,\); expected 60 words or whole numbers"),
         ({"groups": (G[:60] / 2, G[60:])}, r"^groups: of 'x' they are float64 \(60,\); expected 60 words"),
         ({"data": None, "groups": G}, r"^groups: given without data; group_column names"),
-        (
-            {"groups": None, "group_column": "p"},
-            r"^group-column: 'p' is not allowed; expected none, or 'group'",
-        ),
+        ({"groups": None, "group_column": "p"}, "^group-column: 'p' .* expected none, or 'group'"),
         ({"data": [(X, Y)], "test": [(X, Y)], "groups": [G]}, r"^groups: given with test; expected no test"),
         ({"data": {"a": (X, Y)}, "groups": {"b": G}}, r"^groups: of 'a' they are float64 \(0,\)"),
     ],
@@ -357,40 +360,22 @@ def test_groups_of_arrays_that_cannot_be(cache_dir, keys, line):
 # ---- what cannot be -------------------------------------------------------------------------------
 
 
+OTHER = {"columns": "auto", "label_column": "auto"}
+
+
 @pytest.mark.parametrize(
     ("keys", "line"),
     [
-        ({"group_column": "patent"}, r"^group-column: unknown name 'patent'"),
-        ({"group_column": "outcome"}, r"^group-column: 'outcome' is not allowed; expected another column"),
-        (
-            {"columns": "age,patient"},
-            r"^columns: .* expected columns other than 'patient', the group-column$",
-        ),
-        (
-            {"group_column": "name=P"},
-            r"^group-column: 'name=P' .* regular expression that has one group; it ",
-        ),
+        ({"group_column": "patent"}, "^group-column: unknown name 'patent'"),
+        ({"group_column": "outcome"}, "^group-column: 'outcome' is not allowed; expected another column"),
+        ({"columns": "age,patient"}, "^columns: .* expected columns other than 'patient', the group-column$"),
+        ({"group_column": "name=P"}, "^group-column: 'name=P' .* regular expression that has one group; it "),
         ({"group_column": "name=(P"}, r"^group-column: 'name=\(P' .* has one group \(missing \), unterm"),
-        (
-            {"group_column": "name=(P)"},
-            r"^group-column: 'name=\(P\)' .* the name of a column: the data are a",
-        ),
-        (
-            {"num_clients": 50},
-            r"^num-clients: 50 is not allowed; expected at most \d+, the number of groups$",
-        ),
-        (
-            {"dp_unit": "site", "dp": "example"},
-            r"^group-column: 'patient' .* expected 'site', the dp-unit, or",
-        ),
-        (
-            {"dataset": "digits", "columns": "auto", "label_column": "auto"},
-            r"^group-column: .* none: the data are no table",
-        ),
-        (
-            {"dataset": "synthetic:1,1", "columns": "auto", "label_column": "auto"},
-            r"^group-column: .* none: the",
-        ),
+        ({"group_column": "name=(P)"}, r"^group-column: 'name=\(P\)' .* the name of a column: the data are"),
+        ({"num_clients": 50}, r"^num-clients: 50 .* at most \d+, the number of groups$"),
+        ({"dp_unit": "site", "dp": "example"}, "^group-column: 'patient' .* expected 'site', the dp-unit"),
+        ({"dataset": "digits", **OTHER}, "^group-column: .* none: the data are no table"),
+        ({"dataset": "synthetic:1,1", **OTHER}, "^group-column: .* none: the"),
     ],
 )
 def test_groups_that_cannot_be(grouped, keys, line):

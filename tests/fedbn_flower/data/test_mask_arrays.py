@@ -68,8 +68,7 @@ def test_arrays_that_are_no_masks_are_refused(cache_dir, x, y, told):
         keep_arrays(cache_dir, {"x": x, "y": y, "x_test": x, "y_test": y})
 
 
-@pytest.mark.parametrize("tests", [True, False])
-@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+@pytest.mark.parametrize(("tests", "dtype"), [(True, np.uint8), (False, np.float32)])
 def test_numpy_files(load, tmp_path, tests, dtype):
     x, y = circles(0, count=10)
     for split in ("train", "test")[: 1 + tests]:

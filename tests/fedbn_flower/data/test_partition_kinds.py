@@ -104,33 +104,12 @@ def test_dirichlet_is_that_of_flower_with_this_alpha(alpha):
 @pytest.mark.parametrize(
     ("text", "clients", "message"),
     [
-        (
-            "silos:0-4,15-19",
-            2,
-            "partition: class 19 in silos is not allowed; expected classes 0-9, as in the dataset",
-        ),
-        (
-            "silos",
-            11,
-            "num-clients: 11 is not allowed; expected at most 10, the number of classes, with silos, or",
-        ),
+        ("silos:0-4,15-19", 2, "partition: class 19 in silos is not allowed; expected classes 0-9"),
+        ("silos", 11, "num-clients: 11 .* at most 10, the number of classes, with silos, or"),
         ("iid", 2000, "num-clients: 2000 is not allowed; expected at most 1437"),
-        (
-            "dirichlet:0.001",
-            50,
-            "partition: each draw of dirichlet:0.001 among 50 clients leaves a client with fewer than 2 "
-            "examples; expected fewer clients or a larger alpha",
-        ),
-        (
-            "shards:3",
-            500,
-            "partition: 'shards:3' is not allowed; expected at most shards:2 among 500 clients, for 1437",
-        ),
-        (
-            "pathological:11",
-            2,
-            "partition: 'pathological:11' is not allowed; expected at most pathological:10",
-        ),
+        ("dirichlet:0.001", 50, "each draw of dirichlet:0.001 among 50 clients leaves a client with fewer"),
+        ("shards:3", 500, "'shards:3' is not allowed; expected at most shards:2 among 500 clients, for 1437"),
+        ("pathological:11", 2, "'pathological:11' is not allowed; expected at most pathological:10"),
         ("pathological:5", 400, "400 clients gives class 0 to 200 of them, but it has 1.. training examples"),
     ],
 )

@@ -36,12 +36,6 @@ def test_sizes_are_those_requested_and_the_rest_is_reported(data):
     assert [len(rows) for rows in parts.train] == [12, 24, 36, 48]
 
 
-def test_an_empty_list_is_a_mistake_in_one_line(data):
-    with pytest.raises(UserError, match="^(partition|num-clients): .*SizePartitioner") as caught:
-        divide(data, "SizePartitioner:partition_sizes=[]", 3)
-    assert len(str(caught.value).splitlines()) == 1
-
-
 def test_the_rows_are_those_of_the_class_itself(data):
     """The training rows, in the order in which they are dealt, divided by flwr-datasets alone."""
     parts = divide(data, "InnerDirichletPartitioner:partition_sizes=[40,40,40],alpha=0.5", 3, seed=7)
@@ -86,6 +80,9 @@ def test_numbers_in_a_column_are_numbers(tmp_path):
     assert [sorted(rows) for rows in parts.train] == [list(range(6)), list(range(6, 12))]
 
 
+LITERALS = "expected DirichletPartitioner:KEY=VALUE,... with Python literals as values"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -94,26 +91,15 @@ def test_numbers_in_a_column_are_numbers(tmp_path):
         ("Partitioner", "partition: unknown name 'Partitioner'"),
         ("DirichletPartitioner", "expected DirichletPartitioner with alpha=..."),
         ("DirichletPartitioner:alfa=1", "DirichletPartitioner: unknown name 'alfa' .did you mean 'alpha'"),
-        (
-            "DirichletPartitioner:0.5",
-            "expected DirichletPartitioner:KEY=VALUE,... with Python literals as values",
-        ),
-        (
-            "DirichletPartitioner:alpha=(",
-            "expected DirichletPartitioner:KEY=VALUE,... with Python literals as values",
-        ),
-        (
-            "DirichletPartitioner:alpha=x",
-            "expected DirichletPartitioner:KEY=VALUE,... with Python literals as values",
-        ),
+        ("DirichletPartitioner:0.5", LITERALS),
+        ("DirichletPartitioner:alpha=(", LITERALS),
+        ("DirichletPartitioner:alpha=x", LITERALS),
         ("IidPartitioner:**{}", "expected IidPartitioner:KEY=VALUE,... with Python literals as values"),
         ("DirichletPartitioner:alpha=-1", "DirichletPartitioner among 2 clients failed: Alpha values"),
-        (
-            "SizePartitioner:partition_sizes=[1,2,3]",
-            "num-clients: 2 is not allowed; expected 3, the number of parti",
-        ),
+        ("SizePartitioner:partition_sizes=[1,2,3]", "num-clients: 2 .* expected 3, the number of parti"),
         ("SizePartitioner:partition_sizes=[1,500]", "SizePartitioner among 2 clients failed: .*"),
         ("SizePartitioner:partition_sizes=[1,0]", "SizePartitioner among 2 clients failed: All"),
+        ("SizePartitioner:partition_sizes=[]", "^(partition|num-clients): .*SizePartitioner"),
         ("IidPartitioner:num_partitions=3", "num-clients: 2 is not allowed; expected 3"),
     ],
 )

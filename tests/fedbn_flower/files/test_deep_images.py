@@ -13,7 +13,6 @@ from fedbn_flower.data.images.kind import Images, ScalePixels
 from fedbn_flower.data.images.moments import Moments
 from fedbn_flower.data.statistics import features
 from fedbn_flower.files.decoding import ImageDecoder, ImageFile
-from fedbn_flower.job.inputs import inputs_of
 
 
 @pytest.fixture
@@ -27,18 +26,6 @@ def scans(tmp_path):
                 values = level + rng.integers(-15, 15, (8, 8))
                 Image.fromarray(values.astype(np.uint16)).save(tmp_path / site / name / f"{i}.png")
     return tmp_path
-
-
-def test_a_site_prepares_its_pictures_as_a_simulation_does(configured, scans):
-    """Without ``normalize``; with it the sites' sums give one mean and deviation, see `test_pictures`."""
-    whole = inputs_of(configured(dataset=str(scans), partition="natural:folder", num_clients=2)).dataset
-    for site in ("lyon", "turin"):
-        own = inputs_of(configured(dataset="shape:1x8x8:2"), str(scans / site)).dataset
-        assert own.kind.prepare(np.arange(2), False) == whole.kind.prepare(np.arange(2), False)
-        x, _ = own.kind.prepare(np.arange(2), False)(
-            {name: torch.tensor(values) for name, values in own.train.columns.items()}
-        )
-        assert torch.equal(x, torch.tensor(own.train.columns["x"].astype(np.float32) / np.float32(65535)))
 
 
 def test_a_batch_is_scaled_and_standardised():

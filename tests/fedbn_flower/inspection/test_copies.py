@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from PIL import Image
 from sklearn import datasets
-from sklearn.model_selection import train_test_split
 
 from fedbn_flower.cli import main
 from fedbn_flower.core.process_cache import clear_process_caches
@@ -71,15 +70,6 @@ def test_a_fifth_that_is_held_out_has_its_share(cache_dir, tmp_path):
     for name, frame in (("once", flowers), ("twice", pd.concat([flowers] * 2))):
         frame.to_csv(tmp_path / f"{name}.csv", index=False)
         assert not list(warn_about_copies(load_dataset(Request(str(tmp_path / f"{name}.csv")), cache_dir)))
-
-
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("seed", range(5))
-def test_classic_tables_that_are_split_have_none(of_arrays, seed):
-    for load in (datasets.load_iris, datasets.load_digits, datasets.load_wine):
-        data = load()
-        x, x_test, y, y_test = train_test_split(data.data, data.target, random_state=seed)
-        assert not of_arrays(x, y, x_test, y_test)
 
 
 def test_many_bytes_are_not_looked_at(of_arrays, monkeypatch):

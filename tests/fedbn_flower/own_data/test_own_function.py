@@ -128,10 +128,7 @@ def test_clients_of_a_function_that_are_not_kept_apart_are_said(dataset_of):
         ("unequal", r"arrays of shape \(20, 2\) and \(3,\); expected a pair of inputs and targets"),
         ("array", "dataset: unknown name 'array' .did you mean 'arrays'"),
         ("NUMBER", "NUMBER' is not allowed; expected a function of 'train' or 'test'"),
-        (
-            "Misshapen",
-            r"prepares 2 targets for inputs of \(2, 4\); expected 2 examples of 2 in 2 classes",
-        ),
+        ("Misshapen", r"prepares 2 targets for inputs of \(2, 4\); expected 2 examples of 2 in 2 classes"),
         ("Unlike", "Unlike' is not allowed; expected a subclass of Numeric, the kind of what it reads"),
         ("Failing", "Failing' raised KeyError: 'no such unit'"),
         ("Blind", "expected a function of 'train' or 'test', or a subclass of Kind with read"),

@@ -60,8 +60,3 @@ class Mixed(Mixin, Base):
 )  # fmt: skip
 def test_what_a_class_overrides(cls, found):
     assert overridden(cls, Base, ["plain", "static", "worked_out"]) == found
-
-
-def test_only_the_names_that_are_asked_for_count():
-    assert overridden(Mixed, Base, ["plain"]) == []
-    assert overridden(Mixed, Base, []) == []

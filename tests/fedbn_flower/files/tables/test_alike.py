@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 import torch
 
-from fedbn_flower.cli.parser import parse
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.data import Numeric
 from fedbn_flower.data.numeric import FeatureMoments, Table
@@ -144,8 +143,3 @@ def test_lockstep_is_one_by_one(run, clinics, caplog):
     ]
     for name, entry in slow.items():
         torch.testing.assert_close(fast[name], entry)
-
-
-def test_a_sweep_over_normalize():
-    pytest.importorskip("fedbn_flower.sweeps")
-    assert [config.normalize for config in parse(["--sweep", "normalize=false,true"])] == [False, True]

@@ -28,9 +28,7 @@ OF_LETTERS = "is no UTF-8; its letters are read as Windows-1252"
     [
         ({"encoding": "cp1252"}, [OF_LETTERS]),
         ({"sep": ";", "decimal": ","}, [f"{OF_COMMAS}'größe', 'crp'"]),
-        ({"sep": ";", "decimal": ",", "encoding": "latin-1"}, [OF_LETTERS, f"{OF_COMMAS}'größe', 'crp'"]),
         ({"decimal": ","}, [f"{OF_COMMAS}'größe', 'crp'"]),
-        ({}, []),
     ],
 )
 def test_values_are_those_of_the_plain_file(load, tmp_path, ending, written, said):

@@ -137,8 +137,7 @@ def test_many_columns_are_named_by_looking_each_up_once(monkeypatch, load, tmp_p
                 return str.__eq__(self, other)
 
         monkeypatch.setattr(
-            "fedbn_flower.files.tables.features.split_words",
-            lambda text: list(map(Counted, text.split(","))),
+            "fedbn_flower.files.tables.features.split_words", lambda text: list(map(Counted, text.split(",")))
         )
         load(tmp_path / f"{columns}.csv", columns=",".join(table.columns))
     assert counts[400] < 8 * counts[100] + 100

@@ -84,8 +84,7 @@ def test_the_server_standardises_by_the_rows_that_train(configured, patients, re
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("label", ["outcome", "cost"])
-@pytest.mark.parametrize("client", ["shared", "fedbn"])
+@pytest.mark.parametrize(("label", "client"), [("outcome", "fedbn"), ("cost", "shared")])
 def test_twenty_hospitals_in_lockstep_are_the_same_to_rounding(configured, patients, label, client):
     """Each standardised by its own rows, in the cohort too."""
     pytest.importorskip("fedbn_flower.lockstep")
@@ -122,19 +121,16 @@ def test_numbers_are_learnt_from_images(run, values):
         run(data=(x, y, x, y), num_clients=2, partition="dirichlet:0.5")
 
 
+ROWS = (np.ones((4, 2)), np.arange(4)) * 2
+
+
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
         ({"test": [1]}, "test: given without data"),
-        ({"data": (np.ones((4, 2)), np.arange(4)) * 2, "test": [1]}, "test: not used with arrays"),
-        (
-            {"data": (np.ones((4, 2)), np.arange(4)) * 2, "partition": "natural:client"},
-            "natural:client' is not",
-        ),
-        (
-            {"data": (np.ones((4, 2)), np.ones(4) / 2) * 2, "partition": "shards:1"},
-            "the data have no classes",
-        ),
+        ({"data": ROWS, "test": [1]}, "test: not used with arrays"),
+        ({"data": ROWS, "partition": "natural:client"}, "natural:client' is not"),
+        ({"data": (ROWS[0], np.ones(4) / 2) * 2, "partition": "shards:1"}, "the data have no classes"),
         (
             {"data": [[([0.0], 1)] * 9], "partition": "natural:site"},
             "natural:site' is not allowed; expected another partition: data is given as arrays",
