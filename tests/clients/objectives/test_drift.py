@@ -31,8 +31,12 @@ class Reaches(nn.Module):
         return self.used(x.flatten(1))
 
 
-def test_fedprox_reports_no_length_of_steps_that_are_not_sgds():
-    assert OBJECTIVES["fedprox"]({}, {"mu": 0.3}).finish(LocalWork(3, 0.1, None)).metrics == {}
+def test_fedprox_reports_the_length_of_sgds_steps_alone():
+    """By hand, lr mu and momentum 1/2: v = 1, u = 1; v = 0.5 + 1 - 0.5, u = 2; v = 0.5 + 1 - 1, u = 2.5."""
+    fedprox = OBJECTIVES["fedprox"]({}, {"mu": 0.5})
+    assert fedprox.finish(LocalWork(3, 1.0, 0.5)).metrics == {"local-norm": 2.5}
+    client = make_client(FedAvgClient, training=LocalTraining(1, 8, "adam"), objective="fedprox")
+    assert "local-norm" not in client.fit(client.get_parameters({}), SETTINGS)[2]
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

@@ -93,6 +93,7 @@ def test_what_targets_become(keep, x, target):
     [
         ((ROWS[:, 0], Y, ROWS, Y), "x is float64 (6,); expected uint8 images"),
         ((ROWS.astype(complex), Y, ROWS, Y), "x is complex128"),
+        ((COLOUR.astype(int), Y, COLOUR, Y), "x is int64 (6, 5, 4, 3); expected uint8 images"),
         ((np.zeros((6, 2, 2, 2, 2), np.uint8), Y, ROWS, Y), "integers are images only as uint8"),
         ((ROWS * 1e39, Y, ROWS, Y), "x holds values that are not finite"),
         ((ROWS, Y, ROWS[:, :3], Y), "an example of x is float32 (7,), of x_test float32 (3,)"),
@@ -193,6 +194,7 @@ class Raises(TwoImages):
         ({"a": Endless()}, None, "data of client 'a' is a Endless; expected a Dataset with __len__"),
         ([[]], None, "data of client '0' has no examples"),
         ([[{"x": 1, "y": 2}]], None, "item 0 of data of client '0' is a dict; expected a pair"),
+        ([[(1, "cat")]], None, "item 0 of data of client '0' holds a str; expected tensors, arrays or num"),
         ([[([1, [2, 3]], 0)]], None, "item 0 of data of client '0' cannot be converted to an array"),
         ([[(1.0, 0), (2, 0)]], None, "item 1 of data of client '0' has int64 (), item 0 has float64 ()"),
         ([[(1.0, 0)], [(1.0, 0.5)]], None, "an example of client '1' is float64 (), another's is int64 ()"),

@@ -20,6 +20,12 @@ def test_batches_of_one_example_are_refused_where_the_model_cannot_train_on_one(
         check_fit(inputs_of(configured(model=model, batch_size=1)))
 
 
+def test_a_gpu_that_is_not_there_is_refused(configured, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(UserError, match="^device: 'cuda' is not allowed; expected 'cpu': PyTorch finds no"):
+        check_fit(inputs_of(configured(device="cuda")))
+
+
 @pytest.mark.parametrize("model", ["linear", "resnet20"])
 def test_other_models_take_them(configured, model):
     check_fit(inputs_of(configured(model=model, batch_size=1)))
