@@ -2,9 +2,10 @@
 
 A SuperNode looks for messages when it hears that there are some (`bells`), or else twice a second, not every
 three seconds, and for answers five times. What is not there yet is asked for again after a tenth of a second,
-not after one. What has died is missed after 20 seconds, not after 60, but with FEDBN_TEST_PATIENT. A
-SuperLink looks for who is missing once a second, not with every request. With FEDBN_TEST_FORKS the processes
-that answer messages are forked, with FEDBN_TEST_FORGETS a SuperLink keeps in memory what it has.
+not after one. What has died is missed after 30 seconds, not after 60, but with FEDBN_TEST_PATIENT: three
+heartbeats, not two, since a busy machine delays some. A SuperLink looks for who is missing once a second, not
+with every request. With FEDBN_TEST_FORKS the processes that answer messages are forked, with
+FEDBN_TEST_FORGETS a SuperLink keeps in memory what it has.
 """
 
 import os
@@ -22,6 +23,7 @@ def wait_less(sleep=time.sleep):
 
     if "FEDBN_TEST_PATIENT" not in os.environ:
         constant.HEARTBEAT_DEFAULT_INTERVAL = constant.HEARTBEAT_MIN_INTERVAL
+        constant.HEARTBEAT_PATIENCE = 3
     constant_of_objects.PULL_INITIAL_BACKOFF = 0.1
     shorter = {3: 0.5} | ({0.5: 0.2} if PROGRAM == "flower-supernode" else {})
     time.sleep = lambda seconds: sleep(shorter.get(seconds, seconds))
