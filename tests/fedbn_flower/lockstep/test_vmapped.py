@@ -70,7 +70,7 @@ def test_a_network_without_stacked_layers_is_as_one_by_one(model, client, object
     """Last batches have 1 to 9 examples, and clients with few steps are done before the others."""
 
     def make():
-        clients = cohort(CLIENTS[client], TRAININGS[training], model, objective=objective)
+        clients = cohort(CLIENTS[client], TRAININGS[training], model, (17, 24, 9, 2), objective)
         for one in clients:
             one.fix_from = 2
         return clients

@@ -31,7 +31,6 @@ def test_the_docs_list_its_keys_in_their_order():
         | {"metrics_by_class": True},
         {"dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "holdout_clients": 1, "num_clients": 3},
         {"devices": "uniform", "extension": "examples/plateau.py:Plateau"},
-        {"client": "shared", "fraction_evaluate": 0.0, "eval_model": "aggregated"},
     ],
 )
 def test_a_run_writes_these_keys_and_no_others(run, chosen):

@@ -13,9 +13,9 @@ from ..combinations import COVER, EACH, title
     ids=title,
 )
 def test_every_allowed_pair_runs(finished, tmp_path, monkeypatch, names):
-    """With a second round, in which every rule and client has something to remember."""
+    """With a second round, in which every rule and client has something to remember, and is evaluated."""
     monkeypatch.setitem(ANNEXES, "study", Annex(""))  # whose intervals take a fifth of such a run
-    keys = {**names, "batch_size": 512, "checkpoint_every": 0}
+    keys = {**names, "batch_size": 512, "checkpoint_every": 0, "evaluate_every": 2}
     keys |= {"head_epochs": 1} if names["client"] == "fedrep" else {}
     summary = finished(tmp_path / "run", **keys)
     assert summary["failures"] == 0

@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
 from ...strategies.messages.lies import ENTRY_LIES, EXPLODED
 from .hostile import REFUSED, accuracy, counts, evaluate, identity, moments, train
 
-TIMES = 150
+TIMES = 100
 PHASES = {
     "identity": identity, "moments": moments, "counts": counts, "train": train, "evaluate": evaluate,
     "accuracy": accuracy,

@@ -95,12 +95,9 @@ def test_the_mean_of_two_models_is_not_rounded_and_rounding_is_no_update(run):
 
 KINDS = [
     {"strategy": "scaffold", "objective": "scaffold", "client": "silobn"},
-    {"strategy": "feddyn", "objective": "feddyn", "client": "shared"},
-    {"objective": "moon", "client": "shared"},
     {"objective": "fedsam", "client": "fedper"},
     {"client": "ditto", "fine_tune": 2},
     {"strategy": "fedproto", "objective": "fedproto", "client": "alone"},
-    {"strategy": "fedsat", "objective": "fedsat", "client": "shared"},
     {"compress": "topk:0.1", "client_optimizer": "adamw", "client_lr": 0.001},
     {"compress": "qsgd:4", "mean": "median", "eval_model": "local"},
     {"num_clients": 16, "partition": "iid", "client": "shared", "metrics": "auroc,f1"},

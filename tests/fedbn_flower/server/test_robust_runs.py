@@ -22,6 +22,7 @@ def test_a_run_in_which_no_round_has_enough(run):
         run(**KEYS | {"mean": "krum:2", "dropout": 0.8}, rounds=1)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "keys",
     [

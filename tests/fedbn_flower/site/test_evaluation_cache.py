@@ -104,10 +104,16 @@ def test_once_a_round_with_the_figures_of_one_by_one(counted, keys):
     assert len({row["accuracy"] for row in rows(once)[0]}) > 1  # every round's are its own
 
 
-def test_a_method_that_an_object_replaces_is_called_every_time(configured):
+@pytest.fixture
+def asked(configured):
+    """A client's task, and a message that asks for its evaluation."""
     task = local_task(configured(client="shared"), 0, {})
     arrays = ArrayRecord({name: Array(entry) for name, entry in task.initial.items()})
-    content = RecordDict({"arrays": arrays, "config": ConfigRecord({"eval-splits": "test"})})
+    return task, RecordDict({"arrays": arrays, "config": ConfigRecord({"eval-splits": "test"})})
+
+
+def test_a_method_that_an_object_replaces_is_called_every_time(asked):
+    task, content = asked
     evaluations, calls = Evaluations(), []
     for _ in range(4):
         client = FedAvgClient(task, Memory(ContextStore()))
@@ -160,13 +166,11 @@ def test_a_model_that_draws_by_itself_is_evaluated_by_every_client(counted):
     assert found[0] == found[1]
 
 
-def test_a_model_that_was_changed_in_place_is_evaluated_anew(configured):
+def test_a_model_that_was_changed_in_place_is_evaluated_anew(asked):
     """Own strategies may send the same record in every round. So it is with another configuration, on other
     objects of examples, and another model."""
-    task = local_task(configured(client="shared"), 0, {})
-    arrays = ArrayRecord({name: Array(entry) for name, entry in task.initial.items()})
-    content = RecordDict({"arrays": arrays, "config": ConfigRecord({"eval-splits": "test"})})
-    evaluations, calls = Evaluations(), []
+    task, content = asked
+    arrays, evaluations, calls = content["arrays"], Evaluations(), []
 
     def find(task=task):
         client = FedAvgClient(task, Memory(ContextStore()))
