@@ -138,7 +138,7 @@ class Fails(FedAvgClient):
         return super().fit(parameters, config)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("rule", "record", "entries"),
     [

@@ -161,14 +161,6 @@ def test_the_largest_of_several_numbers_is_named(output, tmp_path):
     assert line.startswith("label-column: target? 'high' is 90 to 92, and squared errors of such numbers")
 
 
-@pytest.mark.parametrize("x", [X, np.uint8(X.reshape(24, 1, 2, 3) * 9 + 99)])
-def test_class_numbers_with_gaps_are_reported(begun, x):
-    y = np.where(Y > 0, 7, 0)
-    said = "only 2 of the class numbers 0-7 occur; the model has 8 outputs"
-    assert [note.text for note in begun(data=(x, y, x, y)).learnt if note.row == "target"][1:] == [said]
-    assert [note.text for note in begun(data=(x, Y, x, Y)).learnt if note.row == "target"][1:] == []
-
-
 def test_a_class_that_only_the_test_set_has_is_reported(output):
     pytest.importorskip("fedbn_flower.inspection")
     train = Y < 2

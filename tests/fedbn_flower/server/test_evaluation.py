@@ -127,7 +127,7 @@ def test_the_validation_share_is_for_the_rounds_and_the_test_set_for_the_end(
         assert [summary[key]["loss"], summary[key]["accuracy"]] == both(last, prefix)
 
 
-@pytest.mark.parametrize(("fraction", "asked"), [(0.0, 0), (0.5, 2), (1.0, 4)])
+@pytest.mark.parametrize(("fraction", "asked"), [(0.0, 0), (0.5, 2)])
 def test_a_share_of_the_clients_evaluates(finished, tmp_path, fraction, asked):
     keys = {"partition": "iid", "num_clients": 4, "client": "shared", "fraction_train": 0.5}
     summary = finished(tmp_path / "run", **keys, fraction_evaluate=fraction)

@@ -45,19 +45,19 @@ def test_they_are_drawn_by_the_seed_and_as_many():
 @pytest.mark.parametrize("fraction_evaluate", [1.0, 0.0])
 def test_they_are_in_no_round_and_are_distinguished(configured, tmp_path, eval_model, fraction_evaluate):
     keys = HELD | {"eval_model": eval_model, "fraction_evaluate": fraction_evaluate}
-    config = configured(**keys, rounds=3, client="fedbn")
+    config = configured(**keys, client="fedbn")
     told = simulate(Federation(config), tmp_path, None).as_json()
     new = held_out_clients(0, 8, 3)
     asked = {partition for phase in ("train", "evaluate") for _, partition in rows(tmp_path, phase)}
     assert asked == set(range(8)) - new
-    assert rows(tmp_path, "new").keys() == {(3, partition) for partition in new}
+    assert rows(tmp_path, "new").keys() == {(2, partition) for partition in new}
     assert not new & {int(partition) for partition in told["clients"]}
     assert {int(partition) for partition in told["new-clients"]["clients"]} == new
     checkpoints = CheckpointFolder(tmp_path / "checkpoint")
     assert set(checkpoints.partitions(checkpoints.load())) == set(range(8)) - new
     shares = inputs_of(config).partitions.train
     for partition in new:
-        figures, row = told["new-clients"]["clients"][str(partition)], rows(tmp_path, "new")[3, partition]
+        figures, row = told["new-clients"]["clients"][str(partition)], rows(tmp_path, "new")[2, partition]
         assert figures["num-examples"] == len(shares[partition])
         assert figures["accuracy"] == float(row["accuracy"])
 

@@ -413,7 +413,7 @@ def test_a_client_works_beside_the_step_and_a_round_is_finished_beside_both(
     seen(FedAvgClient, "fit")
     seen(FedAvg, "server_step")
     seen(Federation, "_finish")
-    config = configured(strategy="fedavg", run_dir=str(tmp_path / "run"), rounds=3)
+    config = configured(strategy="fedavg", run_dir=str(tmp_path / "run"))
     inline = InlineGrid(config.num_clients, config.to_user_config())
     run_app(config, Nodes(config, tmp_path / "state") if backend == "nodes" else inline)
     rest = {"_collect", "_step", "_finish"}

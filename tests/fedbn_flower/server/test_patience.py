@@ -68,6 +68,7 @@ def test_the_model_is_that_of_the_best_round_and_the_run_is_not_gone_on_with(fin
     assert (output["best-round"], output["rounds"], output["stopped"]) == (best, best + 2, "patience")
     assert best <= GOOD
     expected = finished(same, **FALLING | {"rounds": best})
+    assert (expected["best-round"], expected["stopped"], (same / BEST).exists()) == (None, None, False)
     assert (run / "model.safetensors").read_bytes() == (same / "model.safetensors").read_bytes()
     assert own_models(run) == own_models(same)
     for key in ("mean", "client-mean", "worst-client", "clients", "per-class"):
@@ -170,13 +171,6 @@ def test_a_run_that_ended_by_patience_in_its_last_round_is_not_gone_on_with(fini
     wanted = r"resume: .* a run that did not end by itself; this one did, after 4 rounds \(patience\)"
     with pytest.raises(UserError, match=wanted):
         finished(run, **keys, resume=str(run))
-
-
-def test_without_patience_there_is_no_second_checkpoint(finished, tmp_path):
-    output = finished(tmp_path / "run", val_fraction=0.1)
-    assert (tmp_path / "run" / LAST).exists()
-    assert not (tmp_path / "run" / BEST).exists()
-    assert (output["best-round"], output["stopped"]) == (None, None)
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def test_fedrods_generic_metrics_are_in_the_tables(run):
     assert (rows["accuracy"] > rows["generic-accuracy"]).any()
 
 
-@pytest.mark.parametrize("name", some_quick([*CLIENTS, "fedspeed", "fedgkd"], {1, 5}))
+@pytest.mark.parametrize("name", some_quick([*CLIENTS, "fedspeed", "fedgkd"], {5}))
 def test_clients_held_out_and_late_are_evaluated(run, name):
     result = run(
         **keys_of(name), partition="iid", num_clients=4, holdout_clients=1, fraction_train=0.4, rounds=2
@@ -59,7 +59,7 @@ def test_clients_held_out_and_late_are_evaluated(run, name):
 
 
 @pytest.mark.parametrize(
-    "name", some_quick(["apfl", "pfedme", "per-fedavg", "fedala", "fedspeed", "fedsmoo"], {1, 4})
+    "name", some_quick(["apfl", "pfedme", "per-fedavg", "fedala", "fedspeed", "fedsmoo"], {1})
 )
 def test_numbers_are_learnt_too(run, name):
     rng = np.random.default_rng(0)

@@ -124,7 +124,7 @@ def test_states_come_with_the_answer_of_training_too(configured, tmp_path, fast,
     """Where clients evaluate what they trained, one by one and in lockstep, and workers sum the models."""
     pytest.importorskip("fedbn_flower.lockstep")
     keys = {"partition": "iid", "num_clients": 16, "eval_data": "local", "model": "linear"}
-    config = configured(**keys, eval_model="local", metrics="f1", fast=fast, strategy="fedavg")
+    config = configured(**keys, eval_model="local", metrics="f1", fast=fast, strategy="fedavg", rounds=1)
     assert cohort_of(inputs_of(config)).why == reason
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     states = states_of(tmp_path / "run")

@@ -174,7 +174,7 @@ def test_the_report_draws_the_rates_of_the_rounds_that_are_done(finished, tmp_pa
 
 
 def test_without_a_schedule_there_is_neither_column_nor_curve(finished, tmp_path):
-    finished(tmp_path / "run")
+    finished(tmp_path / "run", rounds=1)
     run = Run.read(tmp_path / "run")
     assert learning_rates(run) is None
     assert "client-lr" not in run.metrics[0]

@@ -70,7 +70,7 @@ def test_those_train_whose_loss_of_the_model_they_get_is_greatest(configured, tm
 def test_the_question_is_paid_for(configured, tmp_path):
     """Of the model, to two that train and six candidates, where a uniform sample has two."""
     for name, keys in {"power": POWER, "uniform": POWER | {"selection": "uniform"}}.items():
-        config = configured(**keys, client="shared", rounds=2, fraction_evaluate=0.0)
+        config = configured(**keys, client="shared", rounds=1, fraction_evaluate=0.0)
         simulate(Federation(config), tmp_path / name, None)
     power, uniform = (
         [int(row["bytes-sent"]) for row in rows_of(tmp_path / name)] for name in ("power", "uniform")

@@ -53,7 +53,6 @@ FOUR = ["ape", "bat", "cat", "dog"]
             2,
             "'abnormal', 'normal' .* 'normal', 'pathologic'",
         ),
-        ((FOUR[:3], FOUR[1:]), 3, "'ape', 'bat', 'cat' .* 'bat', 'cat', 'dog'"),
         ((FOUR, FOUR, ["ape", "bat", "cat", "cow"]), 4, "'dog' and at site 2 'ape', 'bat', 'cat', 'cow'"),
     ],
 )

@@ -5,7 +5,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from fedbn_flower import simulate
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.runtime.pools import pool_for
@@ -73,7 +72,7 @@ CASES = [
 ]
 
 
-def run(config, pool):
+def moving(config, pool):
     federation = Federation(config)
     grid = make_grid(federation, None)
     if pool:
@@ -93,18 +92,18 @@ def run(config, pool):
 def test_a_run_that_moves_at_any_moment_ends_in_the_same_bits(configured, case):
     """Between two rounds, two phases, two groups of a phase."""
     config = configured(**case, partition="iid", rounds=2)
-    expected = run(config, None)
+    expected = moving(config, None)
     never = Late(10**6)
-    assert run(config, never) == expected
+    assert moving(config, never) == expected
     assert never.asked > 4
     for moment in range(0, never.asked, 1 if never.asked < 12 else 3):
-        assert run(config, Late(moment)) == expected, moment
+        assert moving(config, Late(moment)) == expected, moment
 
 
 def test_workers_that_would_save_nothing_are_never_started(run, monkeypatch):
     started = []
     monkeypatch.setattr(BackgroundPool, "start", started.append)
-    result = simulate(rounds=3, num_clients=4, partition="iid", progress=False, cache_dir="c")
+    result = run(rounds=3, num_clients=4, partition="iid", backend="auto")
     assert started == []
     assert result.summary["runtime"] == [{"from-round": 1, "backend": "inline"}]
 
@@ -141,7 +140,7 @@ def test_on_a_machine_that_others_keep_busy_no_workers_start(run, monkeypatch, c
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(os, "getloadavg", lambda: (4.0, 0.0, 0.0))
     caplog.set_level("INFO", "flwr.fedbn")
-    result = simulate(rounds=3, num_clients=4, partition="iid", progress=False, cache_dir="c")
+    result = run(rounds=3, num_clients=4, partition="iid", backend="auto")
     assert result.summary["runtime"] == [{"from-round": 1, "backend": "inline"}]
     assert [m for m in caplog.messages if m.startswith("Ray's workers")] == [
         "Ray's workers are not used, everything runs in this process: others keep all 2 cores busy "
