@@ -38,7 +38,7 @@ def test_the_names_to_step_can_be_given():
         one_round(FedYogi(trainable=["nosuch"]), MODEL, [moved(0.5)] * 2, [1, 1])
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(order=st.permutations(range(4)), rule=st.sampled_from(sorted(OF_MODELS)))
 def test_the_order_of_replies_does_not_change_a_bit(order, rule):
     rng = np.random.default_rng(0)

@@ -4,7 +4,7 @@ import math
 
 import pytest
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import ExpectedMetrics, FedAvg, Range, ReplyRefused
@@ -61,6 +61,7 @@ def test_what_is_expected_is_not_refused():
     ExpectedMetrics().check(MetricRecord({"round": 1e300, "": math.nan, "x" * 101: [1] * 10**5}))
 
 
+@settings(max_examples=20)
 @given(st.lists(NUMBERS, min_size=3, max_size=3))
 def test_the_mean_is_of_those_that_are_as_expected(values):
     """In both phases; by hand, for clients that count 1, 2 and 3."""

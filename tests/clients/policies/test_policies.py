@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import RecordDict
 from torch import nn
 
@@ -15,7 +16,8 @@ def test_resnet18_is_split_by_module_type():
     """20 BatchNorm layers of 5 entries; three are called ``downsample.1``, with no "bn" in the name."""
     from torchvision.models import resnet18  # late: seconds
 
-    model = resnet18()
+    with torch.device("meta"):
+        model = resnet18()
     names = list(model.state_dict())
     statistics = SiloBNClient.local_entries(model)
     entries = FedBNClient.local_entries(model)
