@@ -205,13 +205,7 @@ def test_sensitivity_at_a_specificity_by_hand():
     p = torch.tensor([i / 100 for i in range(1, 11)] + [0.5, 0.4, 0.095, 0.001], dtype=torch.float64)
     y = torch.tensor([0] * 10 + [1] * 4)
     scores = torch.stack([1 - p, p], 1)
-    for specificity, expected in (
-        ("0.99", 0.5),
-        ("0.9", 0.75),
-        ("0.89", 0.75),
-        ("0.1", 0.75),
-        ("0.01", 0.75),
-    ):
+    for specificity, expected in (("0.99", 0.5), ("0.9", 0.75), ("0.1", 0.75)):
         metric = METRICS["sensitivity-at"](Predicted("classes", 2, 5000), specificity)
         assert of_all(metric, scores, y) == expected
 

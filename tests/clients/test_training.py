@@ -66,15 +66,7 @@ def test_figures_of_training_are_means_over_the_examples_of_the_last_epoch():
     assert metrics["local-steps"] == 6
 
 
-SIZES = [
-    (10, 4, [4, 4, 2]),
-    (9, 4, [4, 5]),
-    (4, 4, [4]),
-    (1, 4, [1]),
-    (5, 0, [5]),
-    (1, 0, [1]),
-    (3, 1, [1] * 3),
-]
+SIZES = [(10, 4, [4, 4, 2]), (9, 4, [4, 5]), (4, 4, [4]), (1, 4, [1]), (5, 0, [5]), (3, 1, [1] * 3)]
 
 
 def test_the_sizes_of_batches():

@@ -9,7 +9,7 @@ from flwr.app import RecordDict
 from torch import nn
 from torch.nn import functional
 
-from clients import OBJECTIVES, FedAvgClient, FedBNClient, LocalTraining, Received
+from clients import OBJECTIVES, FedAvgClient, FedBNClient, LocalTraining, Received, setting
 from clients.objectives import LocalWork
 
 from ..helpers import CONFIG, make_client, received, small_model
@@ -37,6 +37,16 @@ def test_fedprox_reports_the_length_of_sgds_steps_alone():
     assert fedprox.finish(LocalWork(3, 1.0, 0.5)).metrics == {"local-norm": 2.5}
     client = make_client(FedAvgClient, training=LocalTraining(1, 8, "adam"), objective="fedprox")
     assert "local-norm" not in client.fit(client.get_parameters({}), SETTINGS)[2]
+
+
+def test_an_unknown_setting_and_a_missing_one_are_refused():
+    class Needs(OBJECTIVES["plain"]):
+        force: float = setting(description="no default")
+
+    with pytest.raises(ValueError, match="FedProx has no setting 'nu'; it has .'mu'."):
+        OBJECTIVES["fedprox"]({}, {"nu": 1})
+    with pytest.raises(ValueError, match="Needs needs a value of its setting 'force'"):
+        Needs({}, {})
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)

@@ -97,17 +97,9 @@ def test_examples_of_attackers(cache_dir):
     """By the tasks of clients: labels flipped, drawn, patched; validation and test sets as they are."""
 
     def task(attack, partition):
-        keys = {
-            "dataset": "digits",
-            "num-clients": 4,
-            "partition": "iid",
-            "model": "linear",
-            "attack": attack,
-        }
-        keys |= {"cache-dir": str(cache_dir), "val-fraction": 0.2}
-        return task_of(
-            inputs_of(run_config(keys if attack == "none" else keys | {"attackers": "1"})), partition
-        )
+        keys = DATA | {"num-clients": 4, "model": "linear", "attack": attack, "val-fraction": 0.2}
+        keys |= {"cache-dir": str(cache_dir)} | ({} if attack == "none" else {"attackers": "1"})
+        return task_of(inputs_of(run_config(keys)), partition)
 
     def whole(examples):
         return [part.numpy() for part in examples.prepared(np.arange(len(examples)))]
