@@ -48,7 +48,6 @@ LIBRARIES = {
     f"tests/{name}.py"
     for name in (
         "clients/test_metrics",
-        "clients/test_segmentation",
         "clients/test_surfaces",
         "docs/test_code_blocks",
         "docs/test_pages_with_data",

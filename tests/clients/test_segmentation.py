@@ -85,18 +85,6 @@ def test_metrics_are_scikit_learns_of_all_pixels(monkeypatch, shape):
     np.testing.assert_array_equal(found["states"]["confusion-matrix"], confusion_matrix(truth, said))
 
 
-def test_metrics_of_one_mask_are_torchmetrics():
-    import torchmetrics.functional.segmentation as tm  # late: half a second
-
-    output, targets = some(classes=3, count=1, void=0)
-    found = metrics_of(output, targets)
-    said, truth = output.argmax(1), targets.long()
-    dice = tm.dice_score(said, truth, 3, include_background=False, average="macro", input_format="index")
-    iou = tm.mean_iou(said, truth, 3, include_background=False, input_format="index")
-    assert found["dice"] == pytest.approx(dice.mean().item())
-    assert found["iou"] == pytest.approx(iou.mean().item())
-
-
 def test_of_two_classes_there_is_one_dice():
     """Predicted 1, 0 and 0 of 1, 0 and 1, and 0 of 1: TP 1, FN 2; so 2/4 and 1/3."""
     found = metrics_of(*two_masks())
@@ -150,13 +138,6 @@ def test_soft_dice_is_its_formula(shape):
     assert dice(output, targets).item() == pytest.approx(np.mean(expected), rel=1e-5)
     usual = Segmentation().loss(output, targets, "none")
     assert both(output, targets, "none").tolist() == pytest.approx(np.add(expected, usual.numpy()), rel=1e-5)
-
-
-def test_soft_dice_by_hand():
-    """p of class 1 is 3/4 and 1/2 where the mask has 1 and 0: 1.5 / 2.25 there, 1 / 1.75 for class 0."""
-    output = torch.tensor([[[[0.0, 0.0]], [[math.log(3), 0.0]]]])
-    loss = LOSSES["dice"](Segmentation())(output, torch.tensor([[[1, 0]]], dtype=torch.uint8))
-    assert loss.item() == pytest.approx(1 - (1.5 / 2.25 + 1 / 1.75) / 2, rel=1e-4)
 
 
 def test_a_right_mask_has_no_dice_loss_even_of_classes_that_are_not_there():
