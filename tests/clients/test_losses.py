@@ -88,7 +88,6 @@ logits = st.integers(0, 2**32 - 1).map(lambda seed: torch.from_numpy(np.random.d
 answers = st.lists(st.integers(0, CLASSES - 1), min_size=5, max_size=5).map(torch.tensor)
 
 
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "settings"),
     [("focal", {"gamma": 0.0}), ("class-balanced", {"beta": 0.0}), ("label-smoothing", {"smoothing": 0.0}),

@@ -191,7 +191,7 @@ class Raises(TwoImages):
         ({}, None, "data: the clients' names are []; expected a different one per client"),
         ({1: dataset([0]), "1": dataset([1])}, None, "data: the clients' names are ['1', '1']; expected"),
         ({"a": ROWS}, None, "data of client 'a' is a ndarray; expected a Dataset"),
-        ({"a": Endless()}, None, "data of client 'a' is a Endless; expected a Dataset with __len__"),
+        ({"a": Endless()}, None, "or a pair of arrays; list(...) makes one of what ends"),
         ([[]], None, "data of client '0' has no examples"),
         ([[{"x": 1, "y": 2}]], None, "item 0 of data of client '0' is a dict; expected a pair"),
         ([[(1, "cat")]], None, "item 0 of data of client '0' holds a str; expected tensors, arrays or num"),

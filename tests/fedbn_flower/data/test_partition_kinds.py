@@ -14,6 +14,10 @@ from .labelled import divided, made
 
 
 def test_silos_hold_exactly_their_classes(digits):
+    """A class of several clients is divided evenly among them."""
+    shared = partition_dataset(digits, "silos:0-1,1-2", 2, 0, 0.0)
+    one, other = divided(digits.train.columns["y"], shared.train)[:, 1]
+    assert abs(one - other) <= 1 < one
     parts = partition_dataset(digits, "silos:0-4,5-9", 2, 0, 0.0)
     for rows, classes in zip(parts.train, (range(5), range(5, 10)), strict=True):
         assert sorted(rows) == list(np.flatnonzero(np.isin(digits.train.columns["y"], classes)))

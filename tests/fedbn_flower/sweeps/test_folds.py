@@ -422,6 +422,7 @@ def test_a_site_folds_its_own_rows_and_standardises_by_the_others(configured, si
 @pytest.mark.parametrize(
     ("words", "line"),
     [
+        ("folds 1", r"folds: 1 is not allowed; expected 0, or at least 2$"),
         ("folds 3 --fold 4", r"fold: 4 is not allowed; expected from 1 to 3 with folds 3; run_sim.py"),
         ("fold 1", r"fold: 1 is not allowed; expected 0 without folds$"),
         ("folds 3 --eval-data global", r"eval-data: 'global' is not allowed; expected 'local' with folds"),
