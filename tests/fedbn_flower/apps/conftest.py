@@ -1,6 +1,7 @@
 """Apps of two functions."""
 
 import pytest
+from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from fedbn_flower import run_app
@@ -10,11 +11,14 @@ from .written import echo
 
 @pytest.fixture
 def run(tmp_path):
-    """Runs a ServerApp's main function with a ClientApp, inline."""
+    """Runs a ServerApp's main function with a ClientApp, or a function that answers messages to train."""
 
     def run(main, client=None, nodes=3, **settings):
         server = ServerApp()
         server.main()(main)
+        if client and not isinstance(client, ClientApp):
+            train, client = client, ClientApp()
+            client.train()(train)
         given = {"backend": "inline", "run_dir": tmp_path / "run", "progress": False}
         return run_app(server, client or echo(), num_supernodes=nodes, **given | settings)
 

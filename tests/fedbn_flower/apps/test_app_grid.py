@@ -91,9 +91,8 @@ def test_what_the_app_changes_after_it_has_pushed_is_not_sent(run):
 
 def test_pushed_messages_that_nobody_pulls_are_answered_too(run):
     """Before the next messages are sent, and at the end of the run."""
-    client, seen = ClientApp(), []
+    seen = []
 
-    @client.train()
     def train(message, context):
         seen.append((context.node_config["partition-id"], message.content["config"]["n"]))
         return Message(message.content, reply_to=message)
@@ -110,7 +109,7 @@ def test_pushed_messages_that_nobody_pulls_are_answered_too(run):
         assert seen == [(0, 1), (1, 2), (0, 3)]
         push(3, 4)
 
-    run(main, client, nodes=2)
+    run(main, train, nodes=2)
     assert seen == [(0, 1), (1, 2), (0, 3), (1, 4)]
 
 
@@ -127,24 +126,20 @@ def passes(monkeypatch):
 
 def test_a_timeout_leaves_out_who_takes_longer_and_nobody_else(run, passes):
     """The others would have worked meanwhile, on nodes of their own: together they take longer too."""
-    client = ClientApp()
 
-    @client.train()
     def train(message, context):
         passes(600 if message.metadata.dst_node_id == 3 else 300)
         return Message(message.content, reply_to=message)
 
     found = []
-    run(lambda grid, context: found.extend(ask(grid, nodes=[3, 2, 4], timeout=400)), client)
+    run(lambda grid, context: found.extend(ask(grid, nodes=[3, 2, 4], timeout=400)), train)
     assert [one.metadata.src_node_id for one in found] == [2, 4]
 
 
 @pytest.mark.parametrize(("of_message", "code"), [(1000, 3), (5000, 4)])
 def test_what_expires_is_answered_by_flowers_error(run, passes, of_message, code):
     """A message, or its reply, at a node that takes too long; the other's are in time."""
-    client = ClientApp()
 
-    @client.train()
     def train(message, context):
         reply = Message(message.content, reply_to=message, ttl=1000)
         if message.metadata.dst_node_id == 3:
@@ -154,7 +149,7 @@ def test_what_expires_is_answered_by_flowers_error(run, passes, of_message, code
     found = []
     run(
         lambda grid, context: [found.extend(ask(grid, nodes=[node], ttl=of_message)) for node in (2, 3)],
-        client,
+        train,
     )
     assert [one.error.code if one.has_error() else None for one in found] == [None, code]
 
@@ -162,9 +157,7 @@ def test_what_expires_is_answered_by_flowers_error(run, passes, of_message, code
 def test_several_threads_of_a_server_take_turns(run):
     """Replies are those of each thread's messages; clients run one at a time."""
     found, running, most = {}, [], []
-    client = ClientApp()
 
-    @client.train()
     def train(message, context):
         running.append(1)
         time.sleep(0.01)
@@ -182,7 +175,7 @@ def test_several_threads_of_a_server_take_turns(run):
         for thread in threads:
             thread.join()
 
-    run(main, client)
+    run(main, train)
     assert found == {2: [2, 2], 3: [3, 3], 4: [4, 4]}
     assert max(most) == 1
 

@@ -112,9 +112,6 @@ def test_a_client_keeps_its_state_and_only_if_it_answers(run):
 
 
 def test_a_client_has_copies_of_what_is_sent_and_of_its_configuration(run):
-    client = ClientApp()
-
-    @client.train()
     def train(message, context):
         config = message.content["config"]
         assert config["values"] == [1]
@@ -132,7 +129,7 @@ def test_a_client_has_copies_of_what_is_sent_and_of_its_configuration(run):
             assert all(reply.has_content() for reply in replies)
         contents.append(content)
 
-    run(main, client)
+    run(main, train)
     assert contents == [RecordDict({"config": ConfigRecord({"values": [1]})})]
 
 
@@ -179,9 +176,6 @@ ERRORS = {
 
 @pytest.mark.parametrize("how", ERRORS)
 def test_what_goes_wrong_in_a_client_is_an_error_with_flowers_code(run, how):
-    client = ClientApp()
-
-    @client.train()
     def train(message, context):
         if context.node_config["partition-id"] == 0:
             if how == "raises":
@@ -201,7 +195,7 @@ def test_what_goes_wrong_in_a_client_is_an_error_with_flowers_code(run, how):
         return Message(message.content, reply_to=message)
 
     replies = []
-    result = run(lambda grid, context: replies.extend(ask(grid)), client, run_config={"lr": 0})
+    result = run(lambda grid, context: replies.extend(ask(grid)), train, run_config={"lr": 0})
     code, words = ERRORS[how]
     assert "node 2 failed to answer a message of train: " in (result.folder / "log.txt").read_text()
     assert [reply.has_error() for reply in replies] == [True, False, False]
@@ -217,9 +211,6 @@ def test_what_is_drawn_follows_from_the_seed_and_server_and_clients_do_not_distu
     drawn = {}
 
     def one_run(name, seed, reseeds):
-        client = ClientApp()
-
-        @client.train()
         def train(message, context):
             if reseeds:
                 random.seed(0)
@@ -233,7 +224,7 @@ def test_what_is_drawn_follows_from_the_seed_and_server_and_clients_do_not_distu
                 drawn[name].append(("server", random.random(), np.random.random()))
 
         drawn[name] = []
-        run(main, client, nodes=2, seed=seed, run_dir=tmp_path / name)
+        run(main, train, nodes=2, seed=seed, run_dir=tmp_path / name)
 
     one_run("first", 1, False)
     one_run("again", 1, False)
@@ -248,10 +239,8 @@ def test_what_is_drawn_follows_from_the_seed_and_server_and_clients_do_not_distu
 
 def test_the_server_and_its_clients_are_on_one_stack(run):
     """A breakpoint in a client has the strategy and the ServerApp above it."""
-    client = ClientApp()
     names = []
 
-    @client.train()
     def train(message, context):
         frame = sys._getframe()
         while frame:
@@ -263,7 +252,7 @@ def test_the_server_and_its_clients_are_on_one_stack(run):
     def main(grid, context):
         FedAvg(fraction_evaluate=0.0).start(grid, ArrayRecord([np.zeros(1)]), num_rounds=1)
 
-    run(main, client, nodes=2)
+    run(main, train, nodes=2)
     assert {"train", "start", "main", "test_the_server_and_its_clients_are_on_one_stack"} <= set(names)
 
 
@@ -349,16 +338,14 @@ def test_the_nodes_are_a_set_as_in_a_simulation_and_a_list_as_with_a_superlink(r
 
 
 def test_changes_of_the_node_config_end_with_the_message(run):
-    client = ClientApp()
     seen = []
 
-    @client.train()
     def train(message, context):
         seen.append("more" in context.node_config)
         context.node_config["more"] = 1
         return Message(RecordDict(), reply_to=message)
 
-    run(lambda grid, context: [ask(grid), ask(grid)], client, nodes=1)
+    run(lambda grid, context: [ask(grid), ask(grid)], train, nodes=1)
     assert seen == [False, False]
 
 

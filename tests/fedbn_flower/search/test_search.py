@@ -5,7 +5,6 @@ import json
 import shlex
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from fedbn_flower import cli
@@ -171,22 +170,6 @@ def test_mistakes_are_reported(search, tmp_path, capsys):
         given = "" if "--resume" in arguments else "--client-lr 1e30"
         assert search(f"{arguments} {given}") == 2
         assert capsys.readouterr().err.startswith(f"error: {output}"), arguments
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["fedadam", pytest.param("fedyogi", marks=pytest.mark.exhaustive)])
-def test_it_finds_the_server_rate_of_a_fine_sweep(run, search, tmp_path, strategy):
-    """Of five decades the best of a sweep in steps of a factor 1.78, to a factor 3."""
-    keys = {"client": "fedbn", "rounds": 3, "local_epochs": 1, "val_fraction": 0.2, "final_test": False}
-    values = {}
-    for i, rate in enumerate(np.logspace(-4, 1, 21)):
-        result = run(strategy=strategy, server_lr=float(rate), run_dir=f"{i}", **keys)
-        values[rate] = result.summary["mean"]["accuracy"]
-    best = max(values, key=lambda rate: values[rate])
-    job = f"--strategy {strategy} --client fedbn --val-fraction 0.2 --batch-size 64"
-    assert search(f"{job} --search server-lr=1e-4..10 --trials 15 --run-dir s") == 0
-    found = json.loads((tmp_path / "s/search.json").read_text())["best"]["values"]["server-lr"]
-    assert best / 3 < found < 3 * best
 
 
 def test_a_search_with_differential_privacy_is_refused(search, tmp_path, capsys):

@@ -70,15 +70,16 @@ def test_columns_of_the_table_are_written_as_latex_markdown_or_csv(sweep, tmp_pa
 
 
 @pytest.mark.usefixtures("drawn_figures")
-@pytest.mark.parametrize(("form", "begins"), [("pdf", b"%PDF"), ("svg", b"<?xml")])
-def test_every_figure_of_the_report_is_a_file(sweep, tmp_path, form, begins):
-    assert main(["export", str(sweep), "--figures", form, "--to", str(tmp_path / "of")]) == 0
+def test_every_figure_of_the_report_is_a_file(sweep, tmp_path):
+    assert main(["export", str(sweep), "--figures", "pdf", "--to", str(tmp_path / "of")]) == 0
     found = {path.name: path.read_bytes() for path in (tmp_path / "of").iterdir()}
-    assert found.keys() >= {f"accuracy-by-round.{form}", f"accuracy-by-site.{form}"}
-    assert all(content.startswith(begins) for content in found.values())
-    assert not any(date in content for content in found.values() for date in (b"CreationDate", b"<dc:date>"))
-    once, again = (mean_curves({"a": [{1: 0.5}]}, "accuracy").as_file(form) for _ in range(2))
-    assert once == again
+    assert found.keys() >= {"accuracy-by-round.pdf", "accuracy-by-site.pdf"}
+    assert all(content.startswith(b"%PDF") and b"CreationDate" not in content for content in found.values())
+    for form, begins in (("pdf", b"%PDF"), ("svg", b"<?xml")):
+        once, again = (mean_curves({"a": [{1: 0.5}]}, "accuracy").as_file(form) for _ in range(2))
+        assert once == again
+        assert once.startswith(begins)
+        assert b"<dc:date>" not in once
 
 
 def rounds(*values):

@@ -88,15 +88,12 @@ def test_each_metric_of_two_classes_has_intervals_around_the_runs_own_values(run
 
 @pytest.mark.slow
 def test_so_have_those_of_several_classes_and_of_numbers(run):
-    result = run(**TEN, **LOCALLY, client="shared", metrics=["f1", "sensitivity"])
-    found = list(each(result.summary))
-    assert {name for _, name, *_ in found} == {"loss", "accuracy", "f1", "sensitivity"}
-    assert all(low is None or low <= value <= high for *_, value, (low, high) in found)
-    numbers = (X[:200], X[:200, :1], X[200:], X[200:, :1])
-    keys = {"num_clients": 2, "partition": "iid", "client": "shared", "metrics": ["rmse", "r2"]}
-    found = list(each(run(data=numbers, **keys, **LOCALLY).summary))
-    assert {name for _, name, *_ in found} == {"loss", "mae", "rmse", "r2"}
-    assert all(low is None or low <= value <= high for *_, value, (low, high) in found)
+    numbers = BINARY | {"data": (X[:200], X[:200, :1], X[200:], X[200:, :1])}
+    for keys, further in ((TEN, ["accuracy", "f1", "sensitivity"]), (numbers, ["mae", "rmse", "r2"])):
+        result = run(**keys, **LOCALLY, client="shared", metrics=further)
+        found = list(each(result.summary))
+        assert {name for _, name, *_ in found} == {"loss", *further}
+        assert all(low is None or low <= value <= high for *_, value, (low, high) in found)
 
 
 def test_clients_with_the_same_cases_have_none_together(run):
@@ -114,17 +111,13 @@ def test_clients_with_the_same_cases_have_none_together(run):
 
 
 def test_without_predictions_there_are_none(run):
-    for keys in ({"predictions": "off"}, {"strategy": "fedavg", **PRIVATE}):
-        result = run(**BINARY, **LOCALLY, **keys)
+    """Nor of several labels."""
+    targets = np.stack([Y, 1 - Y, Y], 1).astype(np.float32)
+    labels = {"data": (X[:200], targets[:200], X[200:], targets[200:]), "problem": "multi-label"}
+    for keys in ({"predictions": "off"}, {"strategy": "fedavg", **PRIVATE}, labels):
+        result = run(**BINARY | LOCALLY | keys)
         assert "intervals" not in result.summary
         assert not any("95 % intervals" in text for text in page(result.folder).text["p"])
-
-
-def test_labels_have_none(run):
-    targets = np.stack([Y, 1 - Y, Y], 1).astype(np.float32)
-    data = (X[:200], targets[:200], X[200:], targets[200:])
-    result = run(data=data, num_clients=2, partition="iid", **LOCALLY, problem="multi-label")
-    assert "intervals" not in result.summary
 
 
 def test_a_resumed_run_has_the_same(configured, tmp_path):

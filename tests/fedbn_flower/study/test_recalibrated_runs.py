@@ -118,9 +118,7 @@ def test_all_else_stays_as_it_is(run, tmp_path):
         assert before[key] == after[key]
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("method", ["temperature", "isotonic", "threshold"])
-def test_targets_of_the_test_set_do_not_reach_the_fit(run, method):
+def test_targets_of_the_test_set_do_not_reach_the_fit(run):
     x, y, x_test, y_test = BINARY["data"]
     found = []
     for targets in (y_test, 1 - y_test):
@@ -130,7 +128,7 @@ def test_targets_of_the_test_set_do_not_reach_the_fit(run, method):
             frame["ill"], frame["site"] = np.where(outcome, "yes", "no"), np.arange(len(rows)) % 2
             frame.to_csv(f"data/{name}.csv", index=False)
         keys = {"label_column": "ill=no|yes", "partition": "natural:site", "num_clients": 2, **SHARE}
-        result = run(dataset="data", **keys, recalibrate=method)
+        result = run(dataset="data", **keys, recalibrate="temperature")
         found.append(result.predictions.set_index(["site", "id"]))
     assert (found[0].target != found[1].target).all()
     pd.testing.assert_series_equal(found[0].recalibrated, found[1].recalibrated)

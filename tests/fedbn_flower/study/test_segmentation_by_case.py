@@ -215,13 +215,11 @@ def test_without_predictions_there_is_none_of_it(run):
     assert ["Segmentation by case" in shown(folder) for folder in folders] == [True, False]
 
 
-@pytest.mark.parametrize("tolerance", ["-1", "wide"])
-def test_a_tolerance_that_is_none_is_one_line(run, tolerance):
-    with pytest.raises(UserError) as error:
-        run(data=discs(), **LOCALLY, **KEYS, surface_tolerance=tolerance)
-    assert str(error.value) == (
-        f"surface-tolerance: {tolerance!r} is not allowed; expected a number >= 0, or auto"
-    )
+def test_a_tolerance_that_is_none_is_one_line(configured):
+    for given in ("-1", "wide"):
+        line = f"^surface-tolerance: '{given}' is not allowed; expected a number >= 0, or auto$"
+        with pytest.raises(UserError, match=line):
+            configured(surface_tolerance=given)
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.float32])

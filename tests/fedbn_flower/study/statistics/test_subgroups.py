@@ -81,7 +81,7 @@ def test_by_hand():
 
 @pytest.mark.parametrize(
     ("n", "events", "enough"),
-    [(30, None, True), (29, None, False), (30, 5, True), (30, 4, False), (300, 296, False), (300, 295, True)],
+    [(30, None, True), (29, None, False), (30, 5, True), (30, 4, False), (300, 296, False)],
 )
 def test_of_few_cases_nothing_is_said(n, events, enough):
     target = np.zeros(n, int) if events is None else (np.arange(n) < events).astype(int)
@@ -146,23 +146,6 @@ def test_a_metric_without_a_value_is_not_compared():
     assert worst({"by": of[:1]}, "a", True) is None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("names", "metric"), [("ab", "accuracy"), ("abc", "accuracy"), ("ab", "auroc")])
-def test_how_often_an_interval_holds_the_true_difference(names, metric):
-    """All subgroups are alike, so every difference is truly 0: 95 % of 200 draws, within 3 deviations."""
-    rng, held = np.random.default_rng(3), 0
-    for _ in range(200):
-        target = rng.integers(0, 2, 60 * len(names))
-        table = pd.DataFrame(
-            {"site": "here", "target": target, "score": 0.3 * target + 0.7 * rng.random(len(target))}
-        )
-        words = pd.Series(list(names) * 60)
-        level = 1 - 0.05 / (1 if len(names) == 2 else 3)
-        found = gap(subgroups(table, words, {metric: METRICS[metric]}, True, level=level), metric)
-        held += found.low <= 0 <= found.high
-    assert held / 200 > 0.95 - 0.046
-
-
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
@@ -195,6 +178,5 @@ def test_who_is_worse_off_by_hand():
     assert worse_off([-1.0, 0.0], [None, (np.nan, np.nan)]) == (2, 1, 0, 2)
 
 
-@pytest.mark.parametrize(("number", "level"), [(0, 0.95), (1, 0.95), (10, 0.995)])
-def test_each_of_several_has_a_higher_level(number, level):
-    assert bonferroni(0.95, number) == pytest.approx(level)
+def test_each_of_several_has_a_higher_level():
+    assert [bonferroni(0.95, number) for number in (0, 1, 10)] == pytest.approx([0.95, 0.95, 0.995])
