@@ -109,8 +109,10 @@ def test_of_shared_examples_each_client_has_a_row(run):
     assert not np.array_equal(*halves)  # models of their own
 
 
-def test_a_locally_trained_model_is_evaluated_before_it_is_gone(run):
-    result = run(**BINARY, **LOCALLY, eval_model="local")
+def test_a_locally_trained_model_is_evaluated_before_it_is_gone_and_who_is_not_asked_has_no_rows(run):
+    result = run(**BINARY | {"num_clients": 4}, **LOCALLY, eval_model="local", fraction_train=0.5)
+    assert set(result.predictions.site) == result.summary["clients"].keys()
+    assert result.predictions.site.nunique() == 2
     for site, of_site in result.predictions.groupby("site"):
         right = accuracy_score(of_site.target, of_site.score > 0.5)
         assert right == pytest.approx(result.summary["clients"][site]["accuracy"], abs=1e-12)
@@ -222,12 +224,6 @@ def test_cases_of_an_answer_that_was_refused_are_left_out():
     assert {partition: found["rows"].tolist() for partition, found in used.items()} == {0: [0], 2: [0, 1, 2]}
 
 
-def test_clients_that_were_not_asked_have_no_rows(run):
-    result = run(**BINARY | {"num_clients": 4}, **LOCALLY, fraction_evaluate=0.5)
-    assert set(result.predictions.site) == result.summary["clients"].keys()
-    assert result.predictions.site.nunique() == 2
-
-
 PRIVATE = {"dp": "client", "dp_noise": 1.0, "dp_delta": 0.1, "dp_sampling": "all", "client": "fedbn"}
 
 
@@ -301,13 +297,8 @@ def test_at_a_site_they_stay_at_home_if_its_owner_allows_them(site_run, tmp_path
 def test_a_sites_own_file_has_its_subgroups_and_the_server_has_none(site_run, tmp_path, caplog):
     table = pd.DataFrame(X, columns=list("abcd")).assign(ill=Y, sex=np.where(X[:, 1] > 0, "f", "m"))
     table.to_csv(tmp_path / "table.csv", index=False)
-    keys = {
-        "dataset": str(tmp_path / "table.csv"),
-        "label_column": "ill",
-        "partition": "iid",
-        "columns": "a,b",
-    }
-    folder, sites = site_run(predictions=True, keys=keys | {"subgroups": "sex"})
+    keys = {"label_column": "ill", "partition": "iid", "columns": "a,b", "subgroups": "sex"}
+    folder, sites = site_run(predictions=True, keys=keys | {"dataset": str(tmp_path / "table.csv")})
     assert "held-out-cases" not in sites.records
     assert "subgroups" not in json.loads((folder / "summary.json").read_text())
     assert not (folder / "subgroups.csv").exists()
@@ -327,17 +318,16 @@ def test_no_site_keeps_or_sends_them_unasked(site_run, tmp_path, state, of_node)
 
 
 @pytest.mark.parametrize(
-    ("of_node", "state", "said"),
+    ("value", "said"),
     [
-        ({"predictions": "yes"}, True, "'yes' is not allowed; expected true or false in the node config"),
-        ({"predictions": True}, False, "True is not allowed; expected false in a node config without a"),
+        ("yes", "'yes' is not allowed; expected true or false in the node config"),
+        (True, "True is not allowed; expected false in a node config without a"),
     ],
 )
-def test_an_owners_mistake_is_one_line(configured, tmp_path, of_node, state, said):
+def test_an_owners_mistake_is_one_line(configured, tmp_path, value, said):
     config = configured(rounds=1, client="fedbn")
-    sites = Sites(config, tmp_path if state else None, **of_node)
     with pytest.raises(Exception, match=f"predictions: {said}"):
-        Federation(config).run(sites, [])
+        Federation(config).run(Sites(config, tmp_path if value == "yes" else None, predictions=value), [])
 
 
 def test_what_a_site_sends_unasked_is_dropped_unread():

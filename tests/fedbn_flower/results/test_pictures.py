@@ -40,12 +40,6 @@ def test_a_round_that_was_not_evaluated_leaves_no_gap(tmp_path):
     assert figure.get_suptitle() == "fedyogi fedbn plain, seed 0\non digits, silos:0-4,5-9, 2 clients"
 
 
-def test_rounds_are_whole_numbers():
-    figure = mean_curves({"a": [{1: 0.5, 2: 0.6}]}, "accuracy")
-    ticks = figure.axes[0].get_xticks()
-    assert (ticks == ticks.round()).all()
-
-
 def test_a_band_is_the_sample_standard_deviation():
     """Of 50 and 70 % at round 1: mean 60, deviation 10 sqrt(2); round 2 has one run and no band."""
     figure = mean_curves({"cell": [{1: 0.5, 2: 0.8}, {1: 0.7}]}, "accuracy", "all $x$")
@@ -56,6 +50,7 @@ def test_a_band_is_the_sample_standard_deviation():
     deviation = 10 * np.sqrt(2)
     assert [corners[:, 1].min(), corners[:, 1].max()] == pytest.approx([60 - deviation, 60 + deviation])
     assert "mean of 2 seeds, band: ± sample standard deviation" in axes.get_title()
+    assert (axes.get_xticks() == axes.get_xticks().round()).all()  # rounds are whole numbers
     assert "all" in figure.as_svg("a")  # and no formula of it
 
 
@@ -113,14 +108,6 @@ def test_a_line_that_lies_on_another_says_so_and_the_lower_one_is_broader():
     assert widths[0] > widths[1] == widths[2]
     assert [line.get_label() for line in axes.lines] == ["a", "b", "c\nlies on a"]
     assert axes.get_ylabel() == "accuracy, %"
-
-
-def test_long_class_names_lose_their_middle(tmp_path):
-    names = [f"carcinoma of the {side} upper lobe, third stage" for side in ("left", "right")]
-    figure = class_counts(np.ones((2, 2), int), names, "iid")
-    shown = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert len(set(shown)) == 2
-    assert max(map(len, shown)) < 30
 
 
 def test_clients_are_small_multiples_and_many_a_heat_map(tmp_path):
@@ -181,22 +168,19 @@ def test_a_sweeps_lines_are_its_cells(tmp_path):
     assert axes.get_title().startswith("plain on digits, silos:0-4,5-9, 2 clients\n")
 
 
-@pytest.mark.parametrize(
-    ("other", "title"),
-    [
-        ({"partition": "iid"}, "plain on digits, 2 clients\n"),
-        ({"partition": "iid", "num-clients": 3}, "plain on digits\n"),
-        ({"partition": "iid", "num-clients": 3, "dataset": "iris"}, "plain\n"),
-    ],
-)
-def test_a_sweeps_title_says_only_what_all_its_runs_share(tmp_path, other, title):
+def test_a_sweeps_title_says_only_what_all_its_runs_share(tmp_path):
     folder = write_sweep(tmp_path / "sweep")
-    change_run(folder / "fedyogi-fedbn-plain-seed0", other)
-    assert sweep_figure(folder).axes[0].get_title().startswith(title)
+    for other, title in (
+        ({"partition": "iid"}, "plain on digits, 2 clients\n"),
+        ({"num-clients": 3}, "plain on digits\n"),
+        ({"dataset": "iris"}, "plain\n"),
+    ):
+        change_run(folder / "fedyogi-fedbn-plain-seed0", other)
+        assert sweep_figure(folder).axes[0].get_title().startswith(title)
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("length", [4, 40, 41, 75])
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("length", [75, 4])
 def test_a_legend_stays_inside_its_picture(length):
     name = "partition=dirichlet:0.3 local-epochs=20 batch-size=10 server-lr=0.015 model=resnet20"
     figure = mean_curves({f"{line}{name}"[:length]: [{1: 0.5, 2: 0.6}] for line in range(3)}, "accuracy")
@@ -222,10 +206,14 @@ def test_two_pictures_of_one_page_have_no_id_in_common():
     assert not ids[0] & ids[1]
 
 
-def test_few_clients_stand_by_their_names():
+def test_few_clients_and_classes_stand_by_their_names_which_lose_their_middle():
     names = ["St. Mary's Hospital of the Sisters of Mercy", "Lyon"]
-    axes = class_counts(np.ones((2, 2), int), ["a", "b"], "iid", names).axes[0]
-    shown = [label.get_text() for label in axes.get_xticklabels()]
+    classes = [f"carcinoma of the {side} upper lobe, third stage" for side in ("left", "right")]
+    figure = class_counts(np.ones((2, 2), int), classes, "iid", names)
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert len(set(legend)) == 2
+    assert max(map(len, legend)) < 30
+    shown = [label.get_text() for label in figure.axes[0].get_xticklabels()]
     assert shown[1] == "Lyon"
     assert len(shown[0]) == 14
     many = class_counts(np.ones((9, 2), int), ["a", "b"], "iid", [f"site {i}" for i in range(9)]).axes[0]

@@ -94,6 +94,11 @@ def test_a_comparison_is_by_auroc_and_begins_with_them_too(tmp_path):
     assert metric_by_round(found.groups, found.metric) == "loss"
     drawn = curves_figure(groups, "loss").axes[0].lines
     assert [line.get_ydata().tolist() for line in drawn] == [[2.0, 1.0]] * 2
+    (tmp_path / "0/predictions.parquet").unlink()
+    groups = compare.read_groups([tmp_path / "0", tmp_path / "1"])
+    found = compare.Compared.of(groups, common_metric(groups))
+    assert found.metric == "accuracy"
+    assert "(cases are not kept in 1 of 2 runs)" in found.table.note
 
 
 def test_a_page_has_the_intervals_of_auroc_and_draws_them(tmp_path):
@@ -267,14 +272,3 @@ def test_runs_of_the_same_data_are_led_together_or_not_at_all(tmp_path):
     asked["compared-by"] = "auroc"
     private = Candidate.of(Run.read(write_run(tmp_path / "private", asked, dataset=few.data[0])))
     assert [run.main_metric for run in led_together([few, private])] == ["auroc", "auroc"]
-
-
-def test_runs_compared_of_which_some_keep_no_cases_are_compared_by_accuracy(tmp_path):
-    compare = pytest.importorskip("fedbn_flower.study.compare")
-    folders = [write_cases(tmp_path / str(i), two_sites((17, 16), i, cases=200)) for i in range(3)]
-    (folders[2] / "predictions.parquet").unlink()
-    groups = compare.read_groups(folders)
-    found = compare.Compared.of(groups, common_metric(groups))
-    assert found.metric == "accuracy"
-    assert "(cases are not kept in 1 of 3 runs)" in found.table.note
-    assert common_metric(compare.read_groups(folders[:2])) == "auroc"

@@ -29,14 +29,9 @@ def test_what_distinguishes_two_names_stays():
 
 def test_names_that_every_cut_makes_alike_stay_longer():
     """They differ at both ends of a stretch that is longer than what may be kept."""
-    names = [
-        "a" + "x" * 20 + "b",
-        "c" + "x" * 20 + "b",
-        "a" + "x" * 20 + "d",
-        "a" + "x" * 10 + "y" * 10 + "b",
-    ]
-    found = shorten_middle(names, 6)
-    assert len(set(found)) == 4
+    same = "x" * 20
+    names = [f"a{same}b", f"c{same}b", f"a{same}d", f"a{'x' * 10 + 'y' * 10}b"]
+    assert len(set(shorten_middle(names, 6))) == 4
 
 
 def test_nothing_of_what_is_learnt_is_left_out():
@@ -94,14 +89,11 @@ def test_a_table_that_is_too_wide_at_its_narrowest_loses_nothing():
     assert max(map(len, text.splitlines())) <= 60
 
 
-def test_what_looks_like_markup_is_shown():
-    table = Table()
-    table.add_column("who")
-    table.add_row(r"\[red]Lyon")
-    assert "[red]Lyon" in shown(table, 80)
-
-
-def test_what_looks_like_a_picture_is_shown_as_it_is():
+def test_what_looks_like_markup_or_a_picture_is_shown_as_it_is():
+    marked = Table()
+    marked.add_column("who")
+    marked.add_row(r"\[red]Lyon")
+    assert "[red]Lyon" in shown(marked, 80)
     table = Report(["run", "value"], [["clinic:a:1", "1"]], note="expected polynomial:A or hinge:A:B")
     for terminal in (True, False):
         file = io.StringIO()
@@ -110,13 +102,8 @@ def test_what_looks_like_a_picture_is_shown_as_it_is():
 
 
 def test_over_how_many_seeds():
-    assert [seeds_text(runs) for runs in ([], [1, 1], [2, 2], [1, 3, 2], [0, 2])] == [
-        "",
-        "",
-        "2",
-        "1 to 3",
-        "2",
-    ]
+    given = ([], [1, 1], [2, 2], [1, 3, 2], [0, 2], [2, 1, 0])
+    assert [*map(seeds_text, given)] == ["", "", "2", "1 to 3", "2", "1 to 2"]
 
 
 def test_names_of_several_words_and_headers_with_hyphens_are_wrapped():
