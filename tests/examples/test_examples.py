@@ -42,13 +42,14 @@ def commands(path):
 def ran(cache_dir, tmp_path, monkeypatch):
     """Runs an example's command in this process and gives its folder and configuration."""
 
-    def run(name, *arguments):
+    def run(name, *arguments, last=None, folder="run"):
         command, _ = commands(APP / "examples" / name)
+        command[-1] = last or command[-1]
         monkeypatch.chdir(tmp_path)  # files are found from anywhere: the app's own folder is looked into
         given = (*command, "--rounds", "1", "--backend", "inline", "--cache-dir", str(cache_dir), *arguments)
-        assert main([*given, "--run-dir", "run"]) == 0
-        config = json.loads((tmp_path / "run" / "config.json").read_text())
-        return load_file(tmp_path / "run" / "model.safetensors"), config
+        assert main([*given, "--run-dir", folder]) == 0
+        config = json.loads((tmp_path / folder / "config.json").read_text())
+        return load_file(tmp_path / folder / "model.safetensors"), config
 
     return run
 
@@ -92,26 +93,18 @@ def test_fedper_is_not_for_a_model_of_one_layer(cache_dir, capsys):
 def test_pull_to_zero_leaves_a_smaller_model(ran):
     pulled, config = ran("pull_to_zero.py", "--client", "shared")
     assert config["pull"] == 0.1
-    lengths = {}
-    for pull in ("0.1", "0"):
-        arguments, _ = commands(APP / "examples" / "pull_to_zero.py")
-        arguments[-1] = pull
-        place = f"pull-{pull}"
-        assert main([*arguments, "--rounds", "1", "--backend", "inline", "--client", "shared",
-                     "--cache-dir", config["cache-dir"], "--run-dir", place]) == 0  # fmt: skip
-        lengths[pull] = np.linalg.norm(load_file(f"{place}/model.safetensors")["1.weight"])
-    assert np.linalg.norm(pulled["1.weight"]) == lengths["0.1"] < 0.99 * lengths["0"]
+    free, _ = ran("pull_to_zero.py", "--client", "shared", last="0", folder="free")
+    assert np.linalg.norm(pulled["1.weight"]) < 0.99 * np.linalg.norm(free["1.weight"])
 
 
 def test_poly_loss_at_zero_is_the_usual_one(ran):
     poly, config = ran("poly_loss.py")
     assert config["epsilon"] == 2.5
-    arguments, _ = commands(APP / "examples" / "poly_loss.py")
+    zero, _ = ran("poly_loss.py", last="0", folder="zero")
     small = ("--rounds", "1", "--backend", "inline", "--cache-dir", config["cache-dir"])
-    assert main([*arguments[:-1], "0", *small, "--run-dir", "zero"]) == 0
     assert main([*small, "--run-dir", "usual"]) == 0
-    zero, usual = (load_file(f"{name}/model.safetensors")["1.weight"] for name in ("zero", "usual"))
-    np.testing.assert_allclose(zero, usual, atol=1e-5)
+    usual = load_file("usual/model.safetensors")["1.weight"]
+    np.testing.assert_allclose(zero["1.weight"], usual, atol=1e-5)
     assert np.abs(poly["1.weight"] - usual).max() > 1e-3
 
 

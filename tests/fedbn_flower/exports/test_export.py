@@ -1,7 +1,6 @@
 """Models as files that other programs run: they give the outputs of the model that was trained."""
 
 import os
-from functools import partial
 
 import numpy as np
 import onnxruntime
@@ -135,13 +134,18 @@ def test_onnx_is_an_extra(trained, tmp_path, monkeypatch):
         export_model(trained["shared"].folder, tmp_path / "m.onnx")
 
 
-@pytest.mark.parametrize("name", ["letter.docx", "pipe.pt", "folder.pt", "device.pt"])
-def test_nothing_is_replaced_but_an_earlier_export(trained, tmp_path, name):
-    path = tmp_path / name
-    made = {"letter.docx": path.touch, "pipe.pt": partial(os.mkfifo, path), "folder.pt": path.mkdir}
-    made.get(name, partial(path.symlink_to, "/dev/null"))()
-    with pytest.raises(UserError, match=rf"path: '.*{name}' is not allowed; expected a new file, or one to"):
-        trained["shared"].export(path, "torchscript")
-    assert [one.name for one in tmp_path.iterdir()] == [name]
-    trained["shared"].export(tmp_path / "model.pt", "torchscript")
-    trained["shared"].export(tmp_path / "model.pt", "torchscript")
+def test_nothing_is_replaced_but_an_earlier_export(trained, tmp_path):
+    made = {
+        "letter.docx": lambda path: path.touch(),
+        "pipe.pt": os.mkfifo,
+        "folder.pt": lambda path: path.mkdir(),
+        "device.pt": lambda path: path.symlink_to("/dev/null"),
+    }
+    for name, make in made.items():
+        make(tmp_path / name)
+        line = rf"path: '.*{name}' is not allowed; expected a new file, or one to"
+        with pytest.raises(UserError, match=line):
+            trained["shared"].export(tmp_path / name, "torchscript")
+    assert {one.name for one in tmp_path.iterdir()} == made.keys()
+    for _ in range(2):
+        trained["shared"].export(tmp_path / "model.pt", "torchscript")
