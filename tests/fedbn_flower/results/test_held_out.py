@@ -83,6 +83,10 @@ def test_without_predictions_they_are_those_of_classes(tmp_path):
 
 
 def test_runs_that_differ_have_a_range_and_shared_cases_no_sum(tmp_path):
+    """If in each run one of two sites is left out, its cases are those of the other, and there is no sum."""
+    of_sites = METHODS["fedavg"].items()
+    runs = [Run.read(write_cases(tmp_path / site, {site: cases})) for site, cases in of_sites]
+    assert held_out_table(runs).rows == ROWS[:2]
     first = write_cases(tmp_path / "a", METHODS["fedavg"])
     fewer = {site: {k: v[:50] for k, v in cases.items()} for site, cases in METHODS["fedavg"].items()}
     second = write_cases(tmp_path / "b", fewer)
@@ -96,14 +100,6 @@ def test_runs_that_differ_have_a_range_and_shared_cases_no_sum(tmp_path):
     assert [row[0] for row in held_out_table([Run.read(shared)]).rows] == ["lyon", "turin"]
     change_run(shared, {"class-names": ["0", "1"]})
     assert held_out_table([Run.read(shared)]).header[2:] == ["class 0", "class 1 (events)"]
-
-
-def test_a_site_that_is_left_out_of_a_run_has_no_cases_less(tmp_path):
-    """In each run one of two sites is left out: its cases are those of the other run, and there is no sum."""
-    runs = []
-    for site, cases in METHODS["fedavg"].items():
-        runs.append(Run.read(write_cases(tmp_path / site, {site: cases})))
-    assert held_out_table(runs).rows == ROWS[:2]
 
 
 def test_whether_sites_have_the_same_cases_is_read_from_the_folder(tmp_path):
@@ -131,10 +127,9 @@ def test_of_numbers_and_of_many_sites_and_classes(tmp_path):
 
 
 def test_numbers_have_no_classes(run):
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(120, 3)).astype(np.float32), rng.normal(size=(120, 1)).astype(np.float32)
-    keys = {"num_clients": 2, "partition": "iid", "client": "shared", "eval_data": "local"}
-    result = run(data=(x[:80], y[:80], x[80:], y[80:]), **keys)
+    x = np.random.default_rng(0).normal(size=(120, 3)).astype(np.float32)
+    keys = {"num_clients": 2, "partition": "iid", "client": "shared", "eval_data": "local", "rounds": 1}
+    result = run(data=(x[:80], x[:80, :1], x[80:], x[80:, :1]), **keys)
     found = held_out_by_site(Run.read(result.folder))
     assert found == {"0": {"": 20}, "1": {"": 20}}
     assert held_out_table([Run.read(result.folder)]).rows[-1] == ["all sites", "40"]

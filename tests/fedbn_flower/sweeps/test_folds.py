@@ -1,6 +1,5 @@
 """Cross-validation and leave-one-site-out: the runs of a sweep, and what their table says together."""
 
-import contextlib
 import json
 from types import SimpleNamespace
 
@@ -189,21 +188,6 @@ def test_methods_are_compared_out_of_fold_with_intervals_over_groups(swept, tmp_
     assert "Folds are not compared with each other" in text
 
 
-def test_of_losses_the_lowest_is_the_best_out_of_fold(cache_dir, tmp_path):
-    pytest.importorskip("fedbn_flower.study")
-    x = np.random.default_rng(0).normal(size=80)
-    pd.DataFrame({"x": x, "y": 2 * x + 1}).to_csv(tmp_path / "line.csv", index=False)
-    words = "--dataset line.csv --label-column y --predict numbers --partition iid --num-clients 2 --folds 2"
-    rates = "--client shared --model linear --strategy fedavg --rounds 3 --sweep client-lr=0.05,0.0001"
-    given = f"{words} {rates} --backend inline --cache-dir {cache_dir} --run-dir g"
-    with contextlib.chdir(tmp_path):
-        assert cli.main(given.split()) == 0
-        pooled = [row for row in csv_rows("g/folds.csv") if row["of"] == "pooled"]
-    assert float(pooled[0]["loss"]) < float(pooled[1]["loss"]) / 2
-    assert [row["cannot be told from the best"] for row in pooled] == ["yes", "no"]
-    assert [row[-1].endswith(" *") for row in page(tmp_path / "g").rows if "pooled" in row] == [True, False]
-
-
 def test_over_five_seeds_of_folds_the_pooled_values_are_compared():
     Folds = pytest.importorskip("fedbn_flower.study.comparisons.folds").Folds
     told_out_of_fold = pytest.importorskip("fedbn_flower.study.comparisons.folds").told_out_of_fold
@@ -222,6 +206,8 @@ def test_over_five_seeds_of_folds_the_pooled_values_are_compared():
     )
     assert few.sentence.startswith(words)
     assert told_out_of_fold({"a": methods["a"]}, "accuracy", True).sentence == ""
+    of_losses = told_out_of_fold(methods, "loss", False)
+    assert (of_losses.of("a"), of_losses.of("b")) == ("no", "yes")
 
 
 @pytest.mark.slow
