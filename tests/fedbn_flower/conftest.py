@@ -41,7 +41,7 @@ def _intervals_are_of_few_draws(few_draws):
 
 NO_INTERVALS = {
     *("asynchronous", "attacks", "extensions", "lockstep", "models", "names", "privacy", "secagg", "server"),
-    *("site", "trackers", "watch"),
+    *("site", "trackers", "watch", "api", "apps", "exports", "search"),
 }
 """Rooms in which nobody looks at what is made of a run's cases in the end."""
 
@@ -66,19 +66,22 @@ def refused(capsys):
     return line_of
 
 
-SMALL = {"rounds": 2, "local_epochs": 1, "batch_size": 128}
+ONE_ROUND = {"api", "results", "study", "comparisons", "statistics"}
+"""Rooms in which it is a run's end that is looked at."""
+SMALL = {"local_epochs": 1, "batch_size": 128}
 
 
 @pytest.fixture
-def run(cache_dir, tmp_path, monkeypatch):
+def run(cache_dir, tmp_path, monkeypatch, request):
     """`simulate` in this process, in an empty folder; small unless told otherwise."""
     monkeypatch.chdir(tmp_path)
+    rounds = {"rounds": 1 if request.path.parent.name in ONE_ROUND else 2}
 
     def simulated(**keys):
         small = (
             {"rounds": 2}
             if "resume" in keys
-            else {**SMALL, **({} if "data" in keys else {"dataset": "digits"})}
+            else {**SMALL, **rounds, **({} if "data" in keys else {"dataset": "digits"})}
         )
         return simulate(**small | {"cache_dir": cache_dir, "backend": "inline", "progress": False} | keys)
 
