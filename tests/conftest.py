@@ -72,8 +72,6 @@ FIRST = (
     "tests/integration/test_first_steps.py",
     "tests/integration/test_wheel.py",
     "tests/integration/test_ray.py",
-    "tests/integration/test_local_federation.py",
-    "tests/integration/test_privacy_at_sites.py",
     "tests/integration/test_api.py",
     "tests/fedbn_flower/runtime/test_pairs_of_features.py",
     "tests/integration/test_runtimes.py",

@@ -124,17 +124,3 @@ def on_all_workers(tmp_path, cache_dir, pool, one_worker, pictures_not_drawn, fe
         return folders
 
     return run
-
-
-@pytest.fixture
-def under_flwr_run(tmp_path, cache_dir, flwr_run, pictures_not_drawn):
-    """Runs the same keys in this process and on two workers of ``flwr run``; the folders."""
-
-    def run(keys):
-        keys = {"dataset": "digits", **keys, "cache-dir": str(cache_dir)}
-        simulate(Federation(run_config(keys)), tmp_path / "here", None)
-        output = flwr_run(keys | {"run-dir": str(tmp_path / "flower")}, keys["num-clients"], workers=2)
-        assert (tmp_path / "flower" / "summary.json").exists(), output
-        return tmp_path / "here", tmp_path / "flower"
-
-    return run

@@ -45,7 +45,7 @@ def supervised():
 @contextlib.contextmanager
 def hospital_in(folder, project, cache_dir, write_site):
     """The federation of the guide, up to where the sites have started. Each has its silo of the digits, and
-    the user's app is a light one: that of the guide's first command is not (`test_local_federation`)."""
+    the user's app is a light one: that of an own app is not (`test_wheel`)."""
     mark = f"{os.getpid()}-{time.monotonic_ns()}"
     os.environ["FEDBN_TEST"] = mark
     try:

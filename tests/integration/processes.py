@@ -7,7 +7,6 @@ import re
 import signal
 import sqlite3
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -43,11 +42,6 @@ server = server_app.app
 
 LONG = 1800.0
 """Seconds that nothing takes, however busy the machine is: what hangs ends at last."""
-
-
-def run_sim(*arguments, **options):
-    command = [sys.executable, str(ROOT / "run_sim.py"), *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LONG, **options)
 
 
 def wait_for(condition, process=None):

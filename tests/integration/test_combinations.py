@@ -34,7 +34,7 @@ def test_the_same_bits_on_ray(configured, tmp_path, pool, names):
 
 @pytest.mark.exhaustive
 def test_the_same_bits_under_flwr_run(configured, tmp_path, cache_dir, flwr_run):
-    """Clients without a common model; a combination that has one is `test_measures`'s."""
+    """Clients without a common model; a combination that has one is `test_one_flwr_run`'s."""
     names = {"strategy": "fedproto", "client": "alone", "objective": "fedproto", "loss": "logit-adjusted"}
     chosen = SMALL | names
     expected = simulate(Federation(configured(**chosen)), tmp_path / "here", None).as_json()

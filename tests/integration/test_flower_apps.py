@@ -87,11 +87,11 @@ def all_in_one(folder):
     project.write_text(text)
 
 
-def with_ours(folder, apps, place="."):
-    """Change the import of the apps in a place, and send our strategies along."""
+def with_ours(folder):
+    """Change the import of the apps below ``ours``, and send our strategies along."""
     shutil.copytree(ROOT / "strategies", folder / "strategies", ignore=shutil.ignore_patterns("__pycache__"))
-    for app in apps:
-        server = folder / place / f"{app}_app" / "server_app.py"
+    for app in NAMES:
+        server = folder / "ours" / f"{app}_app" / "server_app.py"
         assert server.read_text().count(THEIRS) == 1
         server.write_text(server.read_text().replace(THEIRS, OURS))
 
@@ -101,7 +101,7 @@ def test_only_the_import_is_changed_and_both_engines_agree(result, tmp_path):
     same order. `run_app` gives for all six what ``flwr run`` gives."""
     app = tmp_path / "app"
     all_in_one(app)
-    with_ours(app, NAMES, place="ours")
+    with_ours(app)
     result(app)
     for name in NAMES:
         assert_same(
@@ -112,17 +112,6 @@ def test_only_the_import_is_changed_and_both_engines_agree(result, tmp_path):
     for name in (f"{place}{name}" for place in ("", "ours.") for name in NAMES):
         theirs, found = app / f"result.json.{name}", tmp_path / f"here.json.{name}"
         assert_same(*(json.loads(path.read_text()) for path in (theirs, found)))
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("app", NAMES)
-def test_alone_too_only_the_import_is_changed(app, result, tmp_path):
-    """Flower's numbers to 1e-6, and the same names in the same order."""
-    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
-    for folder in (theirs, ours):
-        shutil.copytree(APPS / app, folder)
-    with_ours(ours, [app])
-    assert_same(*(json.loads(result(folder)) for folder in (theirs, ours)))
 
 
 @pytest.mark.exhaustive

@@ -1,6 +1,6 @@
 """Several runs in one ``flwr run``: the bits, the ledgers and the figures of this process.
 
-That the app is started by itself, with its keys from the command line, is `test_measures`'s.
+That the app is started by itself, with its keys from the command line, is `test_wheel`'s.
 """
 
 import contextlib
@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.datasets import load_digits
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 pytest.importorskip("fedbn_flower.consortium")
 
@@ -25,7 +26,7 @@ from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 
 from .processes import bits
-from .test_measures import BUFFERED, OF_NUMBERS, output
+from .test_measures import BUFFERED, EVERY, OF_NUMBERS, SETTINGS, TIME_AND_BYTES, late_in, output
 from .test_privacy import DP, LOCAL, SECURE, outcomes
 from .test_robust import KEYS as ATTACKED
 
@@ -68,6 +69,12 @@ RUNS = {
     },
     "buffered": {**OF_SITES, "normalize": True, "metrics": ",".join(sorted(OF_NUMBERS))},
 }
+FINDINGS = ("odd", "large", "nine")
+RUNS["measured"] = SETTINGS | TIME_AND_BYTES | {
+    "label-column": ",".join(FINDINGS), "problem": "multi-label", "metrics-by-class": True,
+    "metrics": EVERY.removesuffix(",cohen-kappa"), "client": "silobn+ditto", "loss": "weighted-bce",
+    "fine-tune": 2, "partition": "iid", "track": "tensorboard",
+}  # fmt: skip
 SEVERAL_MODELS = {"ifca": {"clusters": 3}, "fedap": {}}
 RUNS |= ASKS_FIRST | {
     name: {
@@ -109,16 +116,28 @@ def write_numbers(path):
     return str(path)
 
 
+def write_findings(path):
+    """Write a table with several labels, a rare one among them."""
+    digits = load_digits()
+    table = pd.DataFrame(digits.data.astype(int)).add_prefix("pixel")
+    found = (digits.target % 2, digits.target > 4, digits.target == 9)
+    table.assign(**dict(zip(FINDINGS, found, strict=True))).to_csv(path, index=False)
+    return str(path)
+
+
 @pytest.fixture(scope="module")
 def done(several, flwr_run, cache_dir, tmp_path_factory, pictures_never_drawn):
     """Of each run by its name the folder of this process, and Flower's; how Flower's ended. The last run of
     all is a mistake."""
     place = tmp_path_factory.mktemp("runs")
-    table = write_numbers(place / "digits.csv")
+    of_files = {
+        "buffered": {"dataset": write_numbers(place / "numbers.csv")},
+        "measured": {"dataset": write_findings(place / "findings.csv"), **late_in(place)},
+    }
     pairs = {name: (place / "here" / name, place / "flower" / name) for name in RUNS}
     configs = []
     for name, (here, there) in pairs.items():
-        run = {**RUNS[name], "cache-dir": str(cache_dir)} | ({"dataset": table} if name == "buffered" else {})
+        run = {**RUNS[name], "cache-dir": str(cache_dir), **of_files.get(name, {})}
         simulate(Federation(run_config(run)), here, None)
         configs.append(run | {"run-dir": str(there)})
     never = place / "never"
@@ -126,7 +145,7 @@ def done(several, flwr_run, cache_dir, tmp_path_factory, pictures_never_drawn):
     federation = LocalFederation(place)
     federation.environment = flwr_run.environment
     before = federation.runs()
-    text = flwr_run({"several": place / "several.json"}, CLIENTS, app=several)
+    text = flwr_run({"several": place / "several.json"}, CLIENTS, app=several, workers=2)
     assert all((there / "summary.json").exists() for _, there in pairs.values()), text
     with contextlib.redirect_stderr(io.StringIO()) as told:
         complete = federation.all_complete(but=before)
@@ -198,3 +217,37 @@ def test_masked_sums(folders):
     found = [json.loads((folder / "summary.json").read_text()) for folder in (here, there)]
     for key in ("mean", "client-mean", "pooled"):
         assert found[0][key] == found[1][key]
+
+
+OF_SCORES = ("auroc", "average-precision", "sensitivity-at")
+
+
+def without_scores(found):
+    """The same without the metrics of scores: exact where cases are known, else of thresholds."""
+    if isinstance(found, dict):
+        return {k: without_scores(v) for k, v in found.items() if not any(name in k for name in OF_SCORES)}
+    return [*map(without_scores, found)] if isinstance(found, list | tuple) else found
+
+
+def tracked(folder):
+    """The numbers by round that TensorBoard has, but for the time."""
+    events = EventAccumulator(str(folder / "tensorboard")).Reload()
+    names = [name for name in events.Tags()["scalars"] if "seconds" not in name]
+    assert "pooled-auroc-nine" in names
+    return {name: [(event.step, event.value) for event in events.Scalars(name)] for name in names}
+
+
+def test_what_is_measured(folders):
+    """With a loss of ours, and clients that keep models of their own and fine-tune them; a tracker gets the
+    same."""
+    here, there = folders["measured"]
+    expected, flower = output(here), output(there)
+    assert without_scores(flower) == without_scores(expected)
+    for name in ("auroc-nine", "average-precision-odd"):
+        assert flower[2]["pooled"][name] == pytest.approx(expected[2]["pooled"][name], abs=0.01)
+    assert [(folder / "predictions.parquet").exists() for folder in (here, there)] == [True, False]
+    assert without_scores(tracked(there)) == without_scores(tracked(here))
+    assert len({row["local-steps"] for row in expected[1][1]}) > 2
+    assert len(expected[2]["new-clients"]["clients"]) == 2
+    assert 0.5 < expected[2]["pooled"]["sensitivity-at:0.9-nine"] <= 1
+    assert 0 < expected[2]["pooled"]["ece"] < 0.5

@@ -1,6 +1,6 @@
 """Algorithms from files under Flower's simulation.
 
-On SuperNodes they are `test_local_federation`'s; on Ray, in any folder, `test_wheel`'s.
+On SuperNodes, and on Ray in any folder, they are `test_wheel`'s.
 """
 
 import json

@@ -10,8 +10,11 @@ import time
 import pytest
 
 from fedbn_flower import cli
+from fedbn_flower.config.making import run_config
+from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.server.federation import Federation
 
-from .processes import LONG, ROOT, bits, processes_with, run_sim, wait_for
+from .processes import LONG, ROOT, bits, processes_with, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -20,7 +23,7 @@ MNIST = ROOT.parent / "shared" / "data" / "mnist"
 
 def test_the_same_bits_on_all_workers(on_all_workers):
     """Dirichlet partitions, three of five clients a round: one model from three runtimes; that it is that of
-    ``flwr run`` too, is `test_measures`'s."""
+    ``flwr run`` too, is `test_one_flwr_run`'s."""
     sampled = {"partition": "dirichlet:0.5", "num-clients": 5, "fraction-train": 0.6}
     folders = on_all_workers({"rounds": 3, "client": "fedbn", **sampled})
     assert len({bits(folder) for folder in folders}) == 1
@@ -48,18 +51,20 @@ def test_several_models_have_the_same_bits_on_all_workers(on_all_workers, strate
         assert len({(folder / "models" / name).read_bytes() for folder in folders}) == 1
 
 
-def test_masked_and_plain_sums_have_the_same_bits_on_all_workers(on_all_workers):
+def test_masked_and_plain_sums_have_the_same_bits_on_all_workers(on_all_workers, tmp_path, cache_dir):
     """Groups of clients in lockstep, whose workers sum integers, masked ones too."""
-    keys = {"partition": "iid", "num-clients": 16, "clip-update-norm": 1.0, "client": "silobn", "rounds": 3}
-    folders = [folder for mode in ("plain", "on") for folder in on_all_workers({**keys, "secagg": mode})]
-    assert len({bits(folder) for folder in folders}) == 1
+    keys = {"partition": "iid", "num-clients": 16, "clip-update-norm": 1.0, "client": "silobn", "rounds": 2}
+    folders = on_all_workers({**keys, "secagg": "on"})
+    plain = run_config({**keys, "dataset": "digits", "secagg": "plain", "cache-dir": str(cache_dir)})
+    simulate(Federation(plain), tmp_path / "plain", None)
+    assert {bits(folder) for folder in folders} == {bits(tmp_path / "plain")}
 
 
 @pytest.mark.parametrize(
     ("send", "how", "backend"),
     [
         (os.killpg, signal.SIGINT, "ray"),  # as a terminal does: to the whole group
-        (os.kill, signal.SIGTERM, "inline"),  # a polite kill
+        pytest.param(os.kill, signal.SIGTERM, "inline", marks=pytest.mark.exhaustive),  # a polite kill
         pytest.param(os.kill, signal.SIGTERM, "ray", marks=pytest.mark.exhaustive),
         pytest.param(
             os.killpg, signal.SIGTERM, "inline", marks=pytest.mark.exhaustive
@@ -72,7 +77,8 @@ def test_masked_and_plain_sums_have_the_same_bits_on_all_workers(on_all_workers)
 def test_a_run_that_is_stopped_ends_every_process_and_keeps_what_was_done(
     tmp_path, cache_dir, marked_environment, send, how, backend
 ):
-    """SIGHUP as where these tests are not themselves run under nohup, which has it ignored."""
+    """SIGHUP as where these tests are not themselves run under nohup, which has it ignored. A polite kill of
+    an app's run is `test_app_on_ray`'s."""
     mark, environment = marked_environment
     command = [sys.executable, "run_sim.py", "--rounds=100000", "--run-dir", tmp_path / "run"]
     command += ["--workers=1"] if backend == "ray" else []
@@ -101,15 +107,12 @@ def test_a_run_that_is_stopped_ends_every_process_and_keeps_what_was_done(
 
 
 def test_exit_statuses(tmp_path, cache_dir, capsys):
-    """Of real processes; that other mistakes are told alike, in this one."""
+    """That the process has them is `test_cli`'s."""
     where = ("--cache-dir", str(cache_dir), "--run-dir")
     never, nan = str(tmp_path / "never"), str(tmp_path / "nan")
-    result = run_sim("--strategy", "fedyog", *where, never)
-    output = [(result.returncode, result.stderr)]
-    for flags in (("--partition", "silos:0-4,15-19"), ("--dataset", "/nowhere")):
-        output.append((cli.main([*flags, *where, never]), capsys.readouterr().err))
-    for status, line in output:
-        assert status == 2
+    for flags in (("--strategy", "fedyog"), ("--partition", "silos:0-4,15-19"), ("--dataset", "/nowhere")):
+        assert cli.main([*flags, *where, never]) == 2
+        line = capsys.readouterr().err
         assert line.startswith("error: ")
         assert line.count("\n") == 1
     assert not (tmp_path / "never").exists()
@@ -117,23 +120,6 @@ def test_exit_statuses(tmp_path, cache_dir, capsys):
     error = capsys.readouterr().err
     assert "every client failed in every round" in error
     assert "Traceback" not in error
-
-
-def test_a_grid_makes_one_table(tmp_path, cache_dir):
-    pytest.importorskip("fedbn_flower.sweeps")
-    words = ["--strategy", "fedavg,fedyogi", "--seed", "0,1", "--rounds", "2", "--backend", "inline"]
-    assert cli.main([*words, "--run-dir", str(tmp_path / "grid"), "--cache-dir", str(cache_dir)]) == 0
-    names = {p.name for p in (tmp_path / "grid").iterdir()}
-    cells = {f"{s}-fedbn-plain-seed{i}" for s in ("fedavg", "fedyogi") for i in (0, 1)}
-    assert names == cells | {"experiment.json", "grid.csv", "grid.md", "grid.png", "report.html", ".lock"}
-    summaries = [
-        json.loads((tmp_path / "grid" / f"fedyogi-fedbn-plain-seed{i}" / "summary.json").read_text())
-        for i in (0, 1)
-    ]
-    accuracy = [summary["clients"]["0"]["accuracy"] for summary in summaries]
-    mean, deviation = sum(accuracy) / 2, abs(accuracy[0] - accuracy[1]) / 2**0.5
-    row = next(line for line in (tmp_path / "grid" / "grid.md").read_text().splitlines() if "fedyogi" in line)
-    assert f"{100 * mean:.1f} +- {100 * deviation:.1f}" in row
 
 
 @pytest.mark.usefixtures("pictures_not_drawn")

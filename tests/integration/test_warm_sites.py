@@ -1,5 +1,6 @@
 """Workers of real SuperNodes, with TLS and authentication, of two runs at once; the bits are a simulation's.
 
+Of these one has privacy, and its sites ledgers.
 One starts its client processes itself; the SuperExec of the other is a process of its own.
 """
 
@@ -16,11 +17,25 @@ pytest.importorskip("fedbn_flower.consortium")
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.consortium.local import LocalFederation
+from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.site.ledger import path_of_ledger
+from tests.fedbn_flower.privacy.asked import Site
 
 from .hospital import model
-from .processes import FORGETTING, LONG, marked, processes_with, runs, start_flwr_run, tracebacks, wait_for
+from .processes import (
+    FORGETTING,
+    LONG,
+    bits,
+    marked,
+    processes_with,
+    runs,
+    start_flwr_run,
+    tracebacks,
+    wait_for,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +47,11 @@ STAGED = {
     **COMMON, "strategy": "mime", "objective": "mime", "client": "fedbn", "model": "linear", "rounds": 1000
 }  # fmt: skip
 """Asks the sites before they train; it is cut off."""
-WHOLE = {**COMMON, "strategy": "fedyogi", "client": "fedbn", "model": "mlp-bn", "rounds": 2}
+WHOLE = {
+    **COMMON, "strategy": "fedyogi", "client": "fedper", "model": "2nn", "rounds": 2, "batch-size": 128,
+    "dp": "example", "dp-noise": 2.0, "dp-delta": 1e-4, "dp-seed": 3,
+}  # fmt: skip
+"""Protects examples: each site has a ledger. What a site remembers of it goes when it is complete."""
 APART = 1
 """The site whose SuperExec is a process of its own."""
 
@@ -69,6 +88,27 @@ def simulated(keys):
     return {name: array.numpy().tobytes() for name, array in arrays.items()}
 
 
+def check_privacy(federation, folder, cache):
+    """The figures are a simulation's, and each site has counted its own examples: epsilon is infinite, since
+    who knows the public key could take the noise away. With any bound of the owners nothing is left for
+    another run, which has another name, and asks the sites by hand."""
+    config = run_config(WHOLE | cache)
+    here = simulate(Federation(config), folder / "here", None).as_json()
+    assert summary(folder / "whole")["privacy"] == here["privacy"]
+    sizes = inputs_of(config).partitions.train.sizes.tolist()
+    again = run_config(WHOLE | cache | {"dp-seed": -1, "memory-name": "another"})
+    bounds = {"dp_required": True, "dp_max_epsilon": 3.0, "dp_max_delta": 1e-4}
+    spent = "dp-max-epsilon: this site's budget of 3 is spent: epsilon is inf over all runs, and would be inf"
+    for site, size in enumerate(sizes):
+        state = federation.folder / f"site-{site}" / "state"
+        ledger = path_of_ledger(state, f"client-{site}").read_text().splitlines()
+        lines = [json.loads(line) for line in ledger]
+        assert [line["probability"] for line in lines] == [128 / size] * 2
+        assert [line["epsilon"] for line in lines] == [None] * 2
+        asked = Site(again, partition_id=site, state_dir=str(state), **bounds)
+        assert asked.refusal("train", flower_run=2).startswith(spent)
+
+
 def of_sites(mark, program=""):
     """The processes of each site, or those that run this program."""
     found = {}
@@ -95,7 +135,7 @@ def asked(folder, server_round):
     return {site: int(text) for site, path in paths.items() if path.exists() and (text := path.read_text())}
 
 
-def test_they_stay_are_replaced_and_leave_nothing_behind(sites, tmp_path, cache_dir):
+def test_they_stay_are_replaced_and_leave_nothing_behind(sites, tmp_path, cache_dir, pictures_not_drawn):
     federation, mark = sites
     cache = {"cache-dir": str(cache_dir)}
     keys = STAGED | cache | {"client": f"{tmp_path / 'staged.py'}:Staged"}
@@ -122,7 +162,8 @@ def test_they_stay_are_replaced_and_leave_nothing_behind(sites, tmp_path, cache_
 
     # The other run is complete: nobody needs its workers.
     started["whole"].wait(LONG)
-    assert model(tmp_path / "whole") == simulated(WHOLE | cache), (tmp_path / "whole.log").read_text()
+    check_privacy(federation, tmp_path, cache)
+    assert bits(tmp_path / "whole") == bits(tmp_path / "here"), (tmp_path / "whole.log").read_text()
     wait_for(lambda: workers(mark) == {site: [pid] for site, pid in second.items()})
     logs = [federation.services[name].log.read_text() for name in ("site-0", f"superexec-{APART}")]
     for log in logs:

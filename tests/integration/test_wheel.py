@@ -96,17 +96,21 @@ def test_a_source_archive_gives_the_same_wheel(wheel, tmp_path):
 
 
 def test_an_app_of_ones_own_is_tested_and_run_on_supernodes(do, tmp_path):
+    """By the command of its README. Without a run-dir the results lie in the SuperLink's FLWR_HOME."""
     do("fedbn-sim", "new", "my-study")
     app = tmp_path / "my-study"
     assert "1 passed" in do("python", "-m", "pytest", "-p", "no:cacheprovider", here=app)
     study = (app / "study.toml").read_text().replace("rounds = 3", "rounds = 1")
-    study += f'run-dir = "{tmp_path / "run"}"\n'
-    (app / "study.toml").write_text(study)
+    (app / "study.toml").write_text(study.replace("num-clients = 3", "num-clients = 1"))
     command = "consortium try --sites 3 -- flwr run . --stream --run-config study.toml"
     assert command in " ".join((app / "README.md").read_text().split())
-    told = do("fedbn-sim", *command.split(), here=app)
-    assert (tmp_path / "run/summary.json").exists(), told
-    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    _, _, _, _, *run = command.split()
+    told = do("fedbn-sim", "consortium", "try", "--sites", 1, "--folder", tmp_path / "here", *run, here=app)
+    assert "SuperLink and 1 SuperNodes are up" in told
+    assert "round 1: " in told
+    (folder,) = (tmp_path / "here").glob("superlink/flwr/*/runs/*")
+    assert f"results are in {folder}" in told
+    summary = json.loads((folder / "summary.json").read_text())
     assert (summary["rounds"], summary["failures"]) == (1, 0)
 
 

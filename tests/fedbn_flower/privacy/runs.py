@@ -6,14 +6,17 @@ import pytest
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.privacy import ledger
+from fedbn_flower.results.run_folder import RunFolder
+from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from tests.fedbn_flower.records.helpers import Stops
 
 DP = {"dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "dp_seed": 5}
 MANY = {"num_clients": 20, "partition": "iid", "fraction_train": 0.5, "fraction_evaluate": 0.1}
-FEW = MANY | {"num_clients": 10}
-SMALL = {"partition": "iid", "batch_size": 240, "local_epochs": 1, "model": "linear", "client": "shared"}
+LINEAR = {"model": "linear", "client": "shared"}
+FEW = MANY | LINEAR | {"num_clients": 10}
+SMALL = {"partition": "iid", "batch_size": 240, "local_epochs": 1, **LINEAR}
 NOTIONS = {
     "client": {**MANY, **DP},
     "local": {**SMALL, **DP, "dp": "local", "dp_noise": 2.0, "num_clients": 4, "rounds": 2},
@@ -35,6 +38,14 @@ def model(folder):
 
 def simulated(config, folder, pool=None):
     return simulate(Federation(config), folder, pool).as_json()
+
+
+def run_on(grid, config, folder, observers=(), checkpoint=None):
+    """The summary of a run on a grid."""
+    folder.mkdir(exist_ok=True)
+    federation = Federation(config)
+    results = RunFolder(folder, federation, grid.client_memory, checkpoint)
+    return recorded_run(federation, grid, results, observers, checkpoint).as_json()
 
 
 def resume(config, folder, **changed):

@@ -10,8 +10,6 @@ from clients import FedAvgClient, NamedArrays, Update
 from fedbn_flower.config.making import run_config
 from fedbn_flower.extensions.privacy import only_trained
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.server.federation import Federation
 from strategies.messages.npy import encoded
 from tests.clients.helpers import make_client
@@ -19,7 +17,7 @@ from tests.fedbn_flower.data.test_own_data import Sites
 
 from ..records.helpers import rows_of
 from .asked import Site
-from .runs import model, of_examples, of_local, simulated
+from .runs import model, of_examples, of_local, run_on, simulated
 from .test_local_release import Tied
 
 NOTIONS = {"local": of_local, "example": of_examples}
@@ -136,12 +134,9 @@ def test_the_servers_model_is_evaluated_and_nothing_else(notion, tmp_path):
 def test_supernodes_give_the_bits_of_the_simulation(notion, tmp_path):
     config = notion(dp_seed=5)
     simulated(config, tmp_path / "simulation")
-    federation, grid = (
-        Federation(config),
-        Sites(config, [{"partition-id": i} for i in range(config.num_clients)]),
+    run_on(
+        Sites(config, [{"partition-id": i} for i in range(config.num_clients)]), config, tmp_path / "nodes"
     )
-    (tmp_path / "nodes").mkdir()
-    recorded_run(federation, grid, RunFolder(tmp_path / "nodes", federation), [], None)
     assert model(tmp_path / "nodes") == model(tmp_path / "simulation")
     found, expected = (rows_of(tmp_path / name) for name in ("nodes", "simulation"))
     for row, other in zip(found, expected, strict=True):

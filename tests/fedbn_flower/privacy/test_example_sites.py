@@ -1,7 +1,5 @@
 """DP-SGD at sites with data of their own: images and tables, each accounted by its own numbers."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -13,14 +11,12 @@ from fedbn_flower.data.scales import public_scale
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.privacy import accounts
 from fedbn_flower.privacy.example_privacy import ExamplePrivacy
-from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.grid import FIRST_NODE_ID
-from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.ledger import SiteLedger, path_of_ledger
 from tests.fedbn_flower.data.test_own_data import Sites
 
-from .runs import charges, model, of_examples, private, simulated
+from .runs import charges, model, of_examples, private, run_on, simulated
 
 
 @pytest.fixture
@@ -39,19 +35,14 @@ def sites(configured, write_site, tmp_path):
     ]  # fmt: skip
 
 
-def run_at(sites, config, folder):
-    federation = Federation(config)
-    folder.mkdir()
-    return recorded_run(federation, Sites(config, sites), RunFolder(folder, federation), [], None).as_json()
-
-
 @pytest.mark.slow
 def test_sites_with_data_of_their_own_give_the_bits_and_the_ledger_of_the_simulation(
     configured, sites, tmp_path
 ):
     """The noise is found for the sizes that the sites have said, which are public."""
     keys = {"dp_noise": 0, "dp_epsilon": 8.0, "rounds": 2, "batch_size": 120}
-    summary = run_at(sites, of_examples(configured, dataset="shape:1x8x8:10", **keys), tmp_path / "nodes")
+    config = of_examples(configured, dataset="shape:1x8x8:10", **keys)
+    summary = run_on(Sites(config, sites), config, tmp_path / "nodes")
     expected = simulated(of_examples(configured, partition="dirichlet:1", **keys), tmp_path / "simulation")
     assert model(tmp_path / "nodes") == model(tmp_path / "simulation")
     assert charges(tmp_path / "nodes") == charges(tmp_path / "simulation")
@@ -66,20 +57,7 @@ def test_a_site_that_does_not_say_its_size_ends_the_run(configured, sites, tmp_p
     with pytest.raises(
         RunFailed, match="^query.sizes: partition 1: dp: 'example' is not allowed at this site"
     ):
-        run_at(sites, config, tmp_path / "nodes")
-
-
-def test_each_site_accounts_its_own_number_of_examples(configured, sites, tmp_path):
-    config = of_examples(configured, dp_seed=-1, dataset="shape:1x8x8:10", batch_size=120, rounds=2)
-    run_at(sites, config, tmp_path / "run")
-    for i, node in enumerate(sites):
-        count = len(np.load(f"{node['data-path']}/train-labels.npy"))
-        (path,) = (tmp_path / f"state-{i}" / "privacy").glob("*.jsonl")
-        found = [json.loads(line) for line in path.read_text().splitlines()]
-        steps = -(-count // 120)
-        assert [(line["probability"], line["count"]) for line in found] == [(120 / count, steps)] * 2
-        plan = accounts.Plan("poisson", 120 / count, count, 2 * steps, 1e-3)
-        assert found[-1]["epsilon"] == accounts.epsilon(1.0, plan)
+        run_on(Sites(config, sites), config, tmp_path / "nodes")
 
 
 class Late(Sites):
@@ -111,12 +89,7 @@ def test_a_site_that_joins_late_is_in_the_stated_epsilon(configured, sites, tmp_
         "state-dir": state,
     }
     config = of_examples(configured, dataset="shape:1x8x8:10", batch_size=40, rounds=3, dp_seed=-1)
-    federation = Federation(config)
-    (tmp_path / "run").mkdir()
-    grid = Late(config, [*sites, late])
-    found = recorded_run(federation, grid, RunFolder(tmp_path / "run", federation), [], None).as_json()[
-        "privacy"
-    ]
+    found = run_on(Late(config, [*sites, late]), config, tmp_path / "run")["privacy"]
     counts = [len(np.load(f"{node['data-path']}/train-labels.npy")) for node in sites]
     plans = [accounts.Plan("poisson", 40 / n, n, 3 * -(-n // 40), 1e-3) for n in (*counts, 50)]
     by_hand = [accounts.epsilon(1.0, plan) for plan in plans]

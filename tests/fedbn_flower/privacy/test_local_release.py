@@ -12,22 +12,13 @@ from clients import FedAvgClient, NamedArrays, Update
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.privacy import accounts
 from fedbn_flower.privacy.local_privacy import released
-from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime.recorded_run import recorded_run
-from fedbn_flower.server.federation import Federation
 from tests.clients.helpers import make_client
 from tests.fedbn_flower.results.test_supernodes import SuperNodes
 
 from .asked import Site
-from .runs import charges, of_local, simulated
+from .runs import charges, of_local, run_on, simulated
 
 # ---- a client's own ledger ------------------------------------------------------------------------
-
-
-def with_state(config, folder, state):
-    federation, grid = Federation(config), SuperNodes(config, state)
-    results = RunFolder(folder, federation)
-    return recorded_run(federation, grid, results, [], None).as_json()
 
 
 def own(state):
@@ -37,7 +28,7 @@ def own(state):
 
 def test_a_client_keeps_its_own_ledger_in_its_state_dir(configured, tmp_path):
     config = of_local(configured, dp_seed=-1, fraction_train=0.5, rounds=4)
-    summary = with_state(config, tmp_path, tmp_path / "state")
+    summary = run_on(SuperNodes(config, tmp_path / "state"), config, tmp_path)
     found, asked = own(tmp_path / "state"), Counter()
     for charge in charges(tmp_path):
         asked.update(f"client-{i}" for i in charge["clients"])

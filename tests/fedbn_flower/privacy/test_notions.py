@@ -16,7 +16,7 @@ from fedbn_flower.server.federation import Federation
 
 from ..records.helpers import rows_of
 from . import runs
-from .runs import FEW, NOTIONS, Stops, charges, cut, model, resume, simulated
+from .runs import FEW, NOTIONS, Stops, charges, cut, model, resume, run_on, simulated
 
 CLIENTS, EXAMPLES = Plan("poisson", 0.5, 10, 3, 1e-3), Plan("poisson", 240 / 479, 479, 6, 1e-3)
 EIGHT = {  # the noise for epsilon 8, and epsilon of three rounds with it
@@ -38,11 +38,10 @@ TOLD = {
 
 ADAPTIVE = {"dp_clip": "adaptive", "num_clients": 20}
 """With fewer clients the noise on their count would be too much."""
-QUICK = {**FEW, "model": "linear", "client": "shared"}
 
 
 def private(configured, notion, **values):
-    return runs.private(configured, notion, **(QUICK if notion == "client" else {}) | values)
+    return runs.private(configured, notion, **(FEW if notion == "client" else {}) | values)
 
 
 @pytest.mark.parametrize("notion", NOTIONS)
@@ -168,12 +167,10 @@ def test_a_resumed_run_has_the_bits_and_the_ledger_of_one_that_never_stopped(
 
 def at_sites(config, folder, *observers):
     """Run with clients whose memory is not in the run's folder."""
-    federation = Federation(config)
     grid = InlineGrid(config.num_clients, {**config.to_user_config(), "resume": ""})
+    grid.client_memory = None
     checkpoint = load_checkpoint(config, clients_here=False) if config.resume else None
-    folder.mkdir(exist_ok=True)
-    results = RunFolder(folder, federation, checkpoint=checkpoint)
-    return recorded_run(federation, grid, results, observers, checkpoint).as_json()
+    return run_on(grid, config, folder, observers, checkpoint)
 
 
 @pytest.mark.parametrize("notion", NOTIONS)

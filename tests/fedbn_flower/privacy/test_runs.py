@@ -77,7 +77,7 @@ def test_a_folder_that_is_copied_never_has_one_noise_under_two_sums(configured, 
     assert model(tmp_path / "one") == model(tmp_path / "again")
     noise = {name: vector / np.linalg.norm(vector) for name, vector in sums.items()}
     assert noise["one"] @ noise["again"] == pytest.approx(1)
-    assert abs(noise["one"] @ noise["other"]) < 0.1
+    assert abs(noise["one"] @ noise["other"]) < 0.2  # of 650 numbers: five deviations
 
 
 def test_other_answers_under_the_same_noise_end_the_run(configured, tmp_path):

@@ -51,25 +51,23 @@ READ = [
 ]
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("dp", NOTIONS)
-@pytest.mark.parametrize(("keys", "line"), READ)
+@pytest.mark.parametrize(
+    ("keys", "line", "dp"), [*((*case, "example") for case in READ), *((*READ[0], dp) for dp in NOTIONS[:2])]
+)
 def test_what_would_be_read_from_private_rows_is_refused(private, dp, keys, line):
     with pytest.raises(UserError) as error:
         Federation(private(dp=dp, **keys))
     assert str(error.value) == line
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("dp", NOTIONS)
 @pytest.mark.parametrize(
-    "keys",
+    ("dp", "keys"),
     [
-        {},
-        {"label_column": "days", "predict": "numbers"},
-        {"label_column": "days", "problem": "regression"},
+        *((dp, {}) for dp in NOTIONS),
+        ("example", {"label_column": "days", "predict": "numbers"}),
+        ("example", {"label_column": "days", "problem": "regression"}),
     ],
-)  # fmt: skip
+)
 def test_what_is_named_is_learnt_whatever_the_rows_hold(private, dp, keys):
     assert Federation(private(dp=dp, **keys)).dataset.spec.shape == (3,)
 

@@ -11,9 +11,9 @@ from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 
 from ..records.helpers import Watching, rows_of
-from .runs import DP, MANY, charges, cut, resume, simulated
+from .runs import DP, LINEAR, MANY, charges, cut, resume, simulated
 
-TURNS = {**MANY, **DP, "dp_sampling": "cyclic", "fraction_train": 0.25, "rounds": 6}
+TURNS = {**MANY, **LINEAR, **DP, "dp_sampling": "cyclic", "fraction_train": 0.25, "rounds": 6}
 
 
 def test_groups_take_turns_and_pay_for_their_own_rounds(configured, tmp_path):

@@ -13,13 +13,11 @@ from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.tasks import rows_of, task_of
 from fedbn_flower.job.what_is_learnt import what_is_learnt
 from fedbn_flower.privacy import accounts
-from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.server.federation import Federation
 from tests.fedbn_flower.data.test_own_data import Sites
 
 from .asked import KINDS, RUN, Site
-from .runs import of_examples, simulated
+from .runs import of_examples, run_on, simulated
 
 KEYS = {
     "columns": "age,sex=f|m", "label_column": "outcome=0|1", "dp_scale": "age=50:20", "batch_size": 8,
@@ -203,11 +201,7 @@ def sites(tmp_path):
 def test_sites_account_their_own_patients(configured, sites, tmp_path):
     keys = {**KEYS, "dp_seed": -1, "dataset": "shape:3:2", "rounds": 2}
     config = of_examples(configured, **{**keys, "dp_noise": 0, "dp_epsilon": 4.0})
-    federation = Federation(config)
-    (tmp_path / "run").mkdir()
-    summary = recorded_run(
-        federation, Sites(config, sites), RunFolder(tmp_path / "run", federation), [], None
-    ).as_json()
+    summary = run_on(Sites(config, sites), config, tmp_path / "run")
     assert 3.9 < summary["privacy"]["epsilon"] <= 4
     assert max(one["units"] for one in summary["privacy"]["accounted"]) == 48
     noise = summary["privacy"]["noise"]
@@ -266,8 +260,7 @@ def test_what_protects_examples_says_nothing_of_patients(configured, sites, caps
     )
 
 
-@pytest.mark.parametrize("unit", ["", "sex"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("unit", "kind"), [*(("", kind) for kind in KINDS), ("sex", "train")])
 def test_an_owner_demands_the_unit(configured, sites, monkeypatch, unit, kind):
     keys = {**KEYS, "dp_seed": -1, "dataset": "shape:3:2"}
     asked = site(of_examples(configured, **keys), sites[0], dp_required_unit="patient")
