@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clients import LOSSES, PROBLEMS, Examples
+from clients import LOSSES, OBJECTIVES, PROBLEMS, Examples
 
 from .helpers import CONFIG
 from .objectives.test_formulas import RHO, uphill
@@ -120,9 +120,12 @@ def test_focal_loss_of_what_is_certain_has_a_gradient(gamma):
     assert z.grad[1].tolist() == pytest.approx([-1, 1])
 
 
-def test_which_losses_need_classes():
+def test_which_losses_and_objectives_need_classes():
     assert {name for name, loss in LOSSES.items() if loss.of_classes} == {
         "calc", "class-balanced", "focal", "label-smoothing", "logit-adjusted",
+    }  # fmt: skip
+    assert {name for name, objective in OBJECTIVES.items() if objective.of_classes} == {
+        "fedgkd", "fedlc", "fedntd", "fedpac", "fedproto", "fedrs", "fedsat",
     }  # fmt: skip
 
 

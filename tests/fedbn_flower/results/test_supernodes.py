@@ -236,7 +236,7 @@ def test_sites_of_an_earlier_version_are_asked_nothing_new(configured, tmp_path,
     assert not list((tmp_path / "state").rglob("*.complete"))
 
 
-LIES = [{"found": 2**62, "kept": 1}, {"found": 1.0, "kept": 1}, {"found": [1], "kept": [1]}, {"kept": 1}]
+LIES = [{"found": 2**62, "kept": 1}, {"found": 1.0, "kept": 1}, {"found": -1, "kept": 1}, {"found": 1}]
 
 
 @pytest.mark.sampled(2)
