@@ -214,9 +214,17 @@ def returning(method, value):
     return type("Wrong", (Extension,), {method: lambda *_: value, "__doc__": "Wrong."})
 
 
+HOOKS = [
+    *(("before_round", r"Stop\(reason\) or None"), ("send", "an ArrayRecord"), ("trained", "Outgoing")),
+    *(("settings", "a mapping"), ("received", "a Message"), ("published", "an ArrayRecord")),
+    ("evaluate", "a mapping of PhaseReports"),
+]
+
+
 @pytest.mark.parametrize(
     ("wrong", "line"),
     [
+        *((returning(hook, 3), rf"Wrong\.{hook} returned 3, expected {words}\b") for hook, words in HOOKS),
         (returning("after_round", True), r"Wrong.after_round returned True, expected Stop\(reason\) or None"),
         (returning("columns", [1]), "Wrong.columns returned a list of int, expected numbers by the name"),
         (returning("columns", {"a\n": 1}), "Wrong.columns returned .*, expected numbers by the name"),
@@ -230,7 +238,7 @@ def returning(method, value):
 def test_mistakes_in_its_methods_end_the_run_in_one_line(run, wrong, line):
     with pytest.raises(RunFailed, match=line) as error:
         run(extensions=[wrong], rounds=1)
-    assert str(error.value).startswith("extension: ")
+    assert "extension: " in str(error.value)
     assert "\n" not in str(error.value)
 
 

@@ -101,6 +101,7 @@ def test_the_trial_before_lockstep_does_all_of_its_work():
     assert reason_not_equivalent(FedAvgClient, task, {}) == ""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["focal", "label-smoothing"])
 def test_clients_whose_losses_are_alike_train_in_lockstep(name):
     def make():

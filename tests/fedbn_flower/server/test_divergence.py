@@ -7,7 +7,6 @@ import pytest
 from flwr.app import ArrayRecord
 from safetensors.numpy import load_file
 
-from fedbn_flower.cli import main
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.records.events import RoundResult
 from fedbn_flower.server.refusals import Divergence, first_to_diverge
@@ -23,21 +22,10 @@ class Late(FedAvg):
 """
 
 
-@pytest.fixture
-def run(cache_dir, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-
-    def ran(*arguments):
-        status = main([*map(str, arguments), "--backend", "inline", "--cache-dir", str(cache_dir)])
-        return status, capsys.readouterr()
-
-    return ran
-
-
 def late(factor):
     """A rule whose third step is so many times too large."""
     Path("late.py").write_text(TOO_LARGE.format(factor=factor))
-    return "--strategy", "late.py:Late"
+    return {"strategy": "late.py:Late"}
 
 
 def entries(folder):
@@ -59,11 +47,11 @@ BEFORE = "the last that was evaluated and finite is that of round 2"
 )
 def test_the_run_fails_and_the_last_finite_model_stays(run, client, factor, words):
     """1e30 is finite as a weight and no longer as a loss; 1e60 is not finite in float32."""
-    rule = late(factor)
-    assert run(*rule, "--client", client, "--rounds", 2, "--run-dir", "two")[0] == 0
-    status, output = run(*rule, "--client", client, "--rounds", 9, "--run-dir", "nine")
-    assert status == 1
-    assert words in output.err
+    keys = late(factor) | {"client": client}
+    run(**keys, rounds=2, run_dir="two")
+    with pytest.raises(RunFailed) as failed:
+        run(**keys, rounds=9, run_dir="nine")
+    assert words in str(failed.value)
     assert entries("nine") == entries("two")
     both = [json.loads(Path(f"{folder}/summary.json").read_text()) for folder in ("two", "nine")]
     assert both[0]["clients"] == both[1]["clients"]
@@ -71,13 +59,12 @@ def test_the_run_fails_and_the_last_finite_model_stays(run, client, factor, word
 
 
 def test_a_run_that_evaluates_nothing_fails_where_training_never_comes_back(run):
-    keys = ("--client", "fedbn", "--fraction-evaluate", 0, "--rounds", 5)
-    status, output = run(*late(1e37), *keys)
-    assert status == 1
+    with pytest.raises(RunFailed) as failed:
+        run(**late(1e37), client="fedbn", fraction_evaluate=0, rounds=5)
     assert (
         "every client's training diverged from round 4 on (client 0: FloatingPointError: training diverged: "
         "1.weight is not finite); the model is that of the round before; take a smaller client-lr than 0.05"
-    ) in output.err
+    ) in str(failed.value)
 
 
 def report(*reasons, answered=()):

@@ -10,7 +10,6 @@ from torch import nn
 
 from clients import Loss, setting
 from clients.modules.head import head_of
-from fedbn_flower.cli import main
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.checks.model_fit import check_fit
@@ -95,22 +94,16 @@ def test_what_is_about_classes_is_refused_where_there_are_none(own, configured, 
     assert str(caught.value).endswith("has numbers")
 
 
-def test_a_loss_of_ones_own_is_one_file(own, cache_dir, tmp_path):
+def test_a_loss_of_ones_own_is_one_file_or_a_class(run, own, tmp_path):
     """Half the loss at twice the rate is the same under SGD."""
-    fixed = ["--strategy", "fedavg", "--rounds", "1", "--backend", "inline", "--cache-dir", str(cache_dir)]
-    half = ["--loss", "own.py:Scaled", "--factor", "0.5"]
-    assert main([*fixed, "--client-lr", "0.1", "--run-dir", "plain"]) == 0
-    assert main([*fixed, *half, "--client-lr", "0.2", "--run-dir", "half"]) == 0
-    config = json.loads((tmp_path / "half" / "config.json").read_text())
+    keys = {"strategy": "fedavg", "rounds": 1, "fast": "off"}
+    half = {"loss": "own.py:Scaled", "factor": 0.5, "client_lr": 0.2}
+    plain, found = run(**keys, client_lr=0.1), run(**keys, **half)
+    config = json.loads((found.folder / "config.json").read_text())
     assert (config["loss"], config["factor"]) == (f"{tmp_path}/own.py:Scaled", 0.5)
-    assert same(model_of(tmp_path / "plain"), model_of(tmp_path / "half"), atol=1e-5)
-
-
-def test_a_loss_is_given_from_python(run):
-    keys = {"strategy": "fedavg", "client_lr": 0.2, "rounds": 1, "fast": "off"}
-    expected = model_of(run(**keys).folder)
-    assert same(model_of(run(loss=Scaled, **keys).folder), expected)
-    assert not same(model_of(run(loss=Scaled, factor=0.5, **keys).folder), expected)
+    assert same(model_of(plain.folder), model_of(found.folder), atol=1e-5)
+    of_class = run(**keys, **half | {"loss": Scaled})
+    assert same(model_of(of_class.folder), model_of(found.folder))
     with pytest.raises(UserError, match="loss: .* is not allowed; expected a subclass of Loss"):
         run(loss=dict, **keys)
 

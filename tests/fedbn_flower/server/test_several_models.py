@@ -220,7 +220,7 @@ def test_one_client_alone_has_the_model_of_fedavg(run, strategy):
         np.testing.assert_allclose(entry, expected[name], atol=1e-6, err_msg=name)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("strategy", SETTINGS)
 def test_tied_weights_stay_tied_in_every_model(run, strategy):
     result = run(strategy, model=tied)
