@@ -8,7 +8,6 @@ from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.runtime import simulation
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.runtime.inline import InlineGrid
-from fedbn_flower.server.federation import Federation
 
 from ..records.helpers import rows_but_times as rows
 
@@ -58,13 +57,13 @@ EIGHT = {"partition": "iid", "num_clients": 8, "client": "shared", "model": "lin
         {"mean": "median"},
     ],
 )
-def test_a_buffer_of_all_nodes_has_the_bits_of_the_rounds(configured, tmp_path, out_of_order, keys):
+def test_a_buffer_of_all_nodes_has_the_bits_of_the_rounds(finished, tmp_path, out_of_order, keys):
     """In whichever order they answer."""
     job = EIGHT | {"rounds": 3} | keys
     n = job["num_clients"]
     here, there = tmp_path / "rounds", tmp_path / "buffers"
-    simulation.simulate(Federation(configured(**job, weighting="uniform")), here, None)
-    simulation.simulate(Federation(configured(**job, protocol=f"fedbuff:{n}", concurrency=n)), there, None)
+    finished(here, **job, weighting="uniform")
+    finished(there, **job, protocol=f"fedbuff:{n}", concurrency=n)
     models = [(folder / "model.safetensors").read_bytes() for folder in (here, there)]
     assert models[0] == models[1]
     found = rows(there, "metrics.csv")
@@ -75,13 +74,12 @@ def test_a_buffer_of_all_nodes_has_the_bits_of_the_rounds(configured, tmp_path, 
     ]
 
 
-def test_a_run_has_its_rows_and_goes_on_with_nobody_training(configured, tmp_path, out_of_order):
+def test_a_run_has_its_rows_and_goes_on_with_nobody_training(finished, tmp_path, out_of_order):
     """Resumed, it asks nodes anew with the checkpoint's model. Who trains is not asked to evaluate."""
     keys = EIGHT | {"protocol": "fedbuff:3", "concurrency": 5, "fraction_evaluate": 1.0, "rounds": 5}
-    simulation.simulate(Federation(configured(**keys)), tmp_path, None)
+    finished(tmp_path, **keys)
     assert CheckpointFolder(tmp_path / "checkpoint").load().versions == {}
-    resumed = configured(**keys | {"rounds": 8, "resume": str(tmp_path)})
-    simulation.simulate(Federation(resumed), tmp_path, None)
+    finished(tmp_path, **keys | {"rounds": 8}, resume=str(tmp_path))
     by_round = {number: {} for number in range(1, 9)}
     for row in rows(tmp_path, "clients.csv"):
         if row["phase"] == "train":
@@ -105,9 +103,9 @@ def test_a_simulation_needs_devices(run):
         run(**EIGHT, protocol="fedbuff:3", concurrency=5)
 
 
-def test_clients_that_are_held_out_do_not_train(configured, tmp_path, out_of_order):
+def test_clients_that_are_held_out_do_not_train(finished, tmp_path, out_of_order):
     """Of six clients two are held out, by seed 0: clients 0 and 4."""
     keys = {**EIGHT, "num_clients": 6, "holdout_clients": 2, "protocol": "fedbuff:2", "concurrency": 3}
-    simulation.simulate(Federation(configured(**keys, rounds=6)), tmp_path, None)
+    finished(tmp_path, **keys, rounds=6)
     trained = {int(row["partition"]) for row in rows(tmp_path, "clients.csv") if row["phase"] == "train"}
     assert trained == {1, 2, 3, 5}

@@ -104,14 +104,8 @@ def test_the_validation_share_is_for_the_rounds_and_the_test_set_for_the_end(
     configured, tmp_path, eval_model
 ):
     """Where clients evaluate one model, their shares come to the whole of either set."""
-    chosen = {
-        **UNEQUAL,
-        "client": "shared",
-        "eval_data": "local",
-        "val_fraction": 0.3,
-        "eval_model": eval_model,
-    }
-    config = configured(**chosen)
+    keys = UNEQUAL | {"client": "shared", "eval_data": "local", "val_fraction": 0.3}
+    config = configured(**keys, eval_model=eval_model)
     summary = simulate(Federation(config), tmp_path / "run", None).as_json()
     first, last = rows_of(tmp_path / "run")
     assert first["test-accuracy"] == first["client-mean-test-accuracy"] == first["global-test-accuracy"] == ""

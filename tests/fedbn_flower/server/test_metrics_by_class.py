@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from flwr.app import Context, RecordDict
 from sklearn import metrics as sk
 
 from fedbn_flower import UserError
@@ -19,11 +18,12 @@ from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.inline import InlineGrid
-from fedbn_flower.runtime.server_app import main as server_main
 
 from ..records.helpers import rows_of
+from ..supernodes import run_app
 
 FINDINGS = ["Edema", "No Finding", "Rare, old"]
+LABELS = '"Edema","No Finding","Rare, old"'
 METRICS = "auroc,sensitivity,specificity,sensitivity-at:0.9,ece,f1,average-precision,balanced-accuracy"
 KEYS = {"client": "shared", "eval_data": "local", "partition": "iid", "metrics_by_class": True}
 
@@ -97,7 +97,7 @@ def test_values_by_class_and_by_number_are_scikit_learns(run):
 
 
 def test_they_are_columns_by_the_names_of_a_tables_labels(run, table):
-    keys = {"dataset": str(table), "label_column": '"Edema","No Finding","Rare, old"', "run_dir": "r"}
+    keys = {"dataset": str(table), "label_column": LABELS, "run_dir": "r"}
     metrics = "auroc,sensitivity"
     result = run(
         problem="multi-label", metrics=metrics, target="auroc-Edema=0.1", num_clients=12, **keys, **KEYS
@@ -117,7 +117,7 @@ def test_they_are_columns_by_the_names_of_a_tables_labels(run, table):
 
 
 def test_the_report_has_a_row_a_class_and_the_line_of_a_round_has_none(run, table, capsys):
-    keys = {"dataset": str(table), "label_column": '"Edema","No Finding","Rare, old"', "progress": True}
+    keys = {"dataset": str(table), "label_column": LABELS, "progress": True}
     result = run(problem="multi-label", metrics="auroc,f1,ece", rounds=1, **keys, **KEYS)
     lines = [line for line in "".join(capsys.readouterr()).splitlines() if ": round " in line]
     shown = [re.findall(r"(\S+) \d+\.\d+(?: %|  )", line) for line in lines]
@@ -140,11 +140,7 @@ def test_the_report_has_a_row_a_class_and_the_line_of_a_round_has_none(run, tabl
 def test_server_and_sites_call_classes_by_number(cache_dir, table):
     """The server does not know the names that a site's data have."""
     keys = {"dataset": "shape:6:3:numbers", "problem": "multi-label", "metrics": "auroc"}
-    keys |= {
-        "label-column": '"Edema","No Finding","Rare, old"',
-        "metrics-by-class": True,
-        "columns": "x0,x1,x2,x3,x4,x5",
-    }
+    keys |= {"label-column": LABELS, "metrics-by-class": True, "columns": "x0,x1,x2,x3,x4,x5"}
     config = run_config({**keys, "cache-dir": str(cache_dir)})
     expected = ("loss", "accuracy", "auroc", "auroc-0", "auroc-1", "auroc-2")
     assert inputs_of(config).dataset.problem.metrics == expected
@@ -163,9 +159,7 @@ def test_the_line_of_a_round_under_flwr_run_leaves_them_out(table, configured, t
     keys = KEYS | {"dataset": str(table), "label_column": ",".join(FINDINGS[:2]), "problem": "multi-label"}
     config = configured(**keys, metrics="auroc", rounds=1, num_clients=2, run_dir=str(tmp_path / "run"))
     with caplog.at_level(logging.INFO, "flwr.fedbn"):
-        server_main(
-            InlineGrid(2, config.to_user_config()), Context(1, 0, {}, RecordDict(), config.to_user_config())
-        )
+        run_app(config, InlineGrid(2, config.to_user_config()))
     (line,) = [message for message in caplog.messages if message.startswith("round 1: ")]
     assert re.search(r", auroc 0\.\d+, .*pooled-auroc 0\.\d+", line)
     assert "Edema" not in line

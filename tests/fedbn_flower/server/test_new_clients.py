@@ -84,10 +84,8 @@ def test_their_figures_are_of_statistics_estimated_on_their_own_examples(configu
     assert new["pooled"]["f1"] != pytest.approx(new["mean"]["f1"], abs=1e-3)
     Console(width=120).print(summary_table(config, Summary.model_validate(told)))
     lines = capsys.readouterr().out.splitlines()
-    for what, figures in (
-        ("worst client", told["worst-client"]),
-        ("new clients, mean over examples", new["mean"]),
-    ):
+    shown = {"worst client": told["worst-client"], "new clients, mean over examples": new["mean"]}
+    for what, figures in shown.items():
         (line,) = (line for line in lines if f" {what} " in line)
         assert f"{100 * figures['accuracy']:.1f} %" in line
 

@@ -67,32 +67,26 @@ def test_those_train_whose_loss_of_the_model_they_get_is_greatest(configured, tm
     assert len(first) == 2
 
 
-def test_the_question_is_paid_for(configured, tmp_path):
+def test_the_question_is_paid_for(finished, tmp_path):
     """Of the model, to two that train and six candidates, where a uniform sample has two."""
-    for name, keys in {"power": POWER, "uniform": POWER | {"selection": "uniform"}}.items():
-        config = configured(**keys, client="shared", rounds=1, fraction_evaluate=0.0)
-        simulate(Federation(config), tmp_path / name, None)
-    power, uniform = (
-        [int(row["bytes-sent"]) for row in rows_of(tmp_path / name)] for name in ("power", "uniform")
-    )
-    assert power == [4 * sent for sent in uniform]
+    keys = POWER | {"client": "shared", "rounds": 1, "fraction_evaluate": 0.0}
+    power = finished(tmp_path / "power", **keys)["bytes-sent"]
+    assert power == 4 * finished(tmp_path / "uniform", **keys | {"selection": "uniform"})["bytes-sent"]
 
 
 @pytest.mark.slow
-def test_fine_tuning_does_not_change_who_trains(configured, tmp_path):
+def test_fine_tuning_does_not_change_who_trains(finished, tmp_path):
     """Losses are of the model that clients would get, before any step of theirs."""
     for name, steps in (("none", 0), ("some", 20)):
-        config = configured(**POWER, client="shared", rounds=4, fine_tune=steps, client_lr=0.3)
-        simulate(Federation(config), tmp_path / name, None)
+        finished(tmp_path / name, **POWER, client="shared", rounds=4, fine_tune=steps, client_lr=0.3)
     assert trained(tmp_path / "some") == trained(tmp_path / "none")
 
 
-def test_one_of_ones_own(configured, tmp_path):
+def test_one_of_ones_own(configured, finished, tmp_path):
     (tmp_path / "own.py").write_text(OWN)
 
     def run(name):
-        config = configured(**POWER | {"selection": f"{tmp_path / 'own.py'}:{name}"}, rounds=2)
-        simulate(Federation(config), tmp_path / name, None)
+        finished(tmp_path / name, **POWER | {"selection": f"{tmp_path / 'own.py'}:{name}"})
 
     run("Largest")
     largest = {*inputs_of(configured(**POWER)).partitions.train.sizes.argsort()[-2:].tolist()}
