@@ -33,7 +33,6 @@ LOCALLY = {**BINARY, **NOISY, "eval_data": "local"}
 @pytest.mark.parametrize(
     "keys",
     [
-        {"client": "fedbn"},
         {"client": "fedbn", "eval_model": "local", "metrics": "none"},
         {"client": "silobn", "evaluate_every": 2, "rounds": 5},
         {"client": "shared", "groups": (np.arange(200) // 4, -1 - np.arange(200) // 4)},

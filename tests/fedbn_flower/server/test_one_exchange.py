@@ -138,7 +138,7 @@ FURTHER = [pytest.param(names, marks=pytest.mark.exhaustive) for names in COVER 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [*EACH, *FURTHER], ids=title)
 def test_so_does_every_combination_of_algorithms(names, compared):
-    compared(**FOUR | names | {"fraction_train": 0.75, "val_fraction": 0.1})
+    compared(**FOUR | names | {"rounds": 2, "fraction_train": 0.75, "val_fraction": 0.1})
 
 
 @pytest.mark.sampled(2)
