@@ -34,7 +34,10 @@ OF_RULE = {
     "--clip-update-norm": {"clip_update_norm": 1.0},
     "--max-num-examples": {"max_weight": CAP},
 }
+CAPPED, NORMALIZE = "--max-num-examples", "--normalize median"
+MEDIAN, MEAN, SERVER = "--decide-by median", "--decide-by mean", "--decide-by server"
 ROBUST = tuple(option for option in OF_RULE if option.startswith("--mean"))
+UNWEIGHTED = tuple(option for option in ROBUST if option != "--mean geometric-median")
 PREDICTED = Predicted("classes", 2)
 PLAIN = Classification()
 WITH_METRICS = PLAIN.with_metrics({"f1": METRICS["f1"](PREDICTED), "ece": METRICS["ece"](PREDICTED)})
@@ -75,9 +78,7 @@ def identity(lie, option=""):
 def asking(option):
     rule = STRATEGIES["fedavg"](**OF_RULE.get(option, {}))
     rule.node_directory.connected(CannedGrid(SITES, None), SITES, "")
-    config = SimpleNamespace(
-        normalize="median" if option == "--normalize median" else True, round_timeout=1.0
-    )
+    config = SimpleNamespace(normalize="median" if option == NORMALIZE else True, round_timeout=1.0)
     spec = InputSpec((1,), 2, "classes")
     known = {"has_examples": False, "has_classes": True, "has_masks": False, "spec": spec}
     return SimpleNamespace(config=config, dataset=SimpleNamespace(**known)), rule
@@ -166,9 +167,7 @@ def evaluate(lie, option="", problem=WITH_METRICS, headline="f1"):
         return answered(message, records)
 
     strategy = STRATEGIES["fedavg"]()
-    strategy.expected_metrics = expected_metrics(
-        problem, 2, CAP if option == "--max-num-examples" else 2.0**53
-    )
+    strategy.expected_metrics = expected_metrics(problem, 2, CAP if option == CAPPED else 2.0**53)
     grid = CannedGrid(SITES, client)
     messages = strategy.configure_evaluate(1, record(MODEL), ConfigRecord(), grid)
     mean = strategy.aggregate_evaluate(1, grid.send_and_receive(messages))
@@ -298,7 +297,17 @@ def without_states(content):
     return {**content, "states": {}}
 
 
-NO_SITE = {"train": 0, "val": 0, "test": 0, "classes": [], "features": []}
+def claims(**values):
+    none = {"train": 0, "val": 0, "test": 0, "classes": [], "features": []}
+    return text(json.dumps(none | values))
+
+
+def poor_and_large(content):
+    return floats(-10.0)(reports(num_examples=2**53)(content))
+
+
+other_names = text(json.dumps({"classes": ["abnormal", "\x1b[2Jnormal"]}), "names")
+many_held_out = says(accuracy=0.9, eval_examples=2**53, class_examples=[2**53 - 5, 5])
 NOBODY = "\x1b[31m" + "no luck, /srv/ward/7\n" * 30_000
 
 LIES = {
@@ -312,13 +321,7 @@ LIES = {
         ("nothing, until the timeout", names, lambda c: None, REFUSED, ()),
         ("no JSON", names, text("[" * 10**5, "names"), REFUSED, ()),
         ("numbers instead of names", names, text('{"classes": [0, 1]}', "names"), REFUSED, ()),
-        (
-            "other names than the others",
-            names,
-            text(json.dumps({"classes": ["abnormal", "\x1b[2Jnormal"]}), "names"),
-            ENDS,
-            (),
-        ),
+        ("other names than the others", names, other_names, ENDS, ()),
     ],
     "Statistics for normalize": [
         ("an error of 600 kB with escapes", moments, lambda c: NOBODY, REFUSED, ()),
@@ -327,37 +330,13 @@ LIES = {
         ("squares that no numbers have", moments, numbers(squares=-1.0), REFUSED, ()),
         ("numbers that are not finite", moments, numbers(means=np.nan), REFUSED, ()),
         ("text instead of arrays", moments, lambda c: {"moments": ConfigRecord({"a": "b"})}, REFUSED, ()),
-        (
-            "one example of 3e38",
-            moments,
-            numbers(counts=1, means=3e38, squares=0),
-            BELIEVED,
-            ("--normalize median",),
-        ),
-        (
-            "2^53 examples",
-            moments,
-            numbers(counts=2**53, means=9.0, squares=0),
-            BELIEVED,
-            ("--max-num-examples", "--normalize median"),
-        ),
+        ("one example of 3e38", moments, numbers(counts=1, means=3e38, squares=0), BELIEVED, (NORMALIZE,)),
+        ("2^53 examples", moments, numbers(counts=2**53, means=9, squares=0), BELIEVED, (CAPPED, NORMALIZE)),
     ],
     "Counts for inspect": [
         ("no JSON", counts, text("[" * 10**5), REFUSED, ()),
-        (
-            "2^60 examples",
-            counts,
-            text(json.dumps(NO_SITE | {"train": 2**60, "classes": [0, 2**60]})),
-            REFUSED,
-            (),
-        ),
-        (
-            "other classes than the run has",
-            counts,
-            text(json.dumps(NO_SITE | {"train": 1, "classes": [1]})),
-            REFUSED,
-            (),
-        ),
+        ("2^60 examples", counts, claims(train=2**60, classes=[0, 2**60]), REFUSED, ()),
+        ("other classes than the run has", counts, claims(train=1, classes=[1]), REFUSED, ()),
     ],
     "Training": [
         ("an error of 600 kB with escapes", train, lambda c: NOBODY, REFUSED, ()),
@@ -373,13 +352,7 @@ LIES = {
         ("a metric's name with escapes", train, reports(**{"\x1b[2J": 1}), REFUSED, ()),
         ("an update of length 1e15", train, floats(1e15), BELIEVED, (*ROBUST, "--clip-update-norm")),
         ("an update in the other direction", train, floats(-10.0), BELIEVED, (*ROBUST, "--clip-update-norm")),
-        (
-            "2^53 examples and a poor model",
-            train,
-            lambda c: floats(-10.0)(reports(num_examples=2**53)(c)),
-            BELIEVED,
-            (*(one for one in ROBUST if one != "--mean geometric-median"), "--max-num-examples"),
-        ),
+        ("2^53 examples and a poor model", train, poor_and_large, BELIEVED, (*UNWEIGHTED, CAPPED)),
     ],
     "Evaluation": [
         ("an accuracy of 7", evaluate, says(accuracy=7.0), REFUSED, ()),
@@ -389,27 +362,9 @@ LIES = {
         ("no state of a metric of the run", evaluate, without_states, REFUSED, ()),
         ("a confusion matrix of 2^40", evaluate, state("confusion-matrix", lambda s: s * 2**36), REFUSED, ()),
         ("a calibration with negative counts", evaluate, state("calibration", lambda s: -s), REFUSED, ()),
-        (
-            "a confusion matrix in which all is wrong",
-            evaluate,
-            all_wrong,
-            BELIEVED,
-            ("--decide-by median", "--decide-by mean", "--decide-by server"),
-        ),
-        (
-            "an accuracy of 1",
-            accuracy,
-            says(accuracy=1.0),
-            BELIEVED,
-            ("--decide-by median", "--decide-by server"),
-        ),
-        (
-            "2^53 held-out examples",
-            accuracy,
-            says(accuracy=0.9, eval_examples=2**53, class_examples=[2**53 - 5, 5]),
-            BELIEVED,
-            ("--max-num-examples", "--decide-by median", "--decide-by server"),
-        ),
+        ("a confusion matrix in which all is wrong", evaluate, all_wrong, BELIEVED, (MEDIAN, MEAN, SERVER)),
+        ("an accuracy of 1", accuracy, says(accuracy=1.0), BELIEVED, (MEDIAN, SERVER)),
+        ("2^53 held-out examples", accuracy, many_held_out, BELIEVED, (CAPPED, MEDIAN, SERVER)),
     ],
 }
 """By phase: what a site sends, the phase with it, what comes of it without an option, and the options that

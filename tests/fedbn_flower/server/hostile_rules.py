@@ -64,11 +64,8 @@ class Failures(Observer):
 
 def outcome(name, cache_dir, lie=lambda content: None, lost=False):
     """The failures by round, all that the server has in the end, and whether somebody lied."""
-    needs = {
-        key: min(values, key=str)
-        for key, values in STRATEGIES.get(name, STRATEGIES["fedavg"]).requires.items()
-    }
-    needs = {key: needs[key] for key in ("objective", "client-optimizer") if key in needs}
+    requires = STRATEGIES.get(name, STRATEGIES["fedavg"]).requires
+    needs = {key: min(requires[key]) for key in ("objective", "client-optimizer") if key in requires}
     rule = {"strategy": name if name in STRATEGIES else "fedavg", "client": CLIENTS.get(name, "fedavg")}
     values = {**SMALL, **rule, **needs, **FURTHER.get(name, {}), "cache-dir": str(cache_dir)}
     federation, found = Federation(run_config(values)), Failures()
@@ -147,21 +144,11 @@ BY_RULE = [
     ("a `running_var` below 0", "fedavg", entry("arrays", filled(-1), "running_var"), REFUSED),
     ("a counter of batches below 0", "fedavg", entry("arrays", filled(-1), "num_batches_tracked"), REFUSED),
     ("a `running_var` below 0", "fedap", entry("arrays", filled(-1), "running_var"), REFUSED),
-    (
-        "a `running_mean` that is not finite",
-        "fedap",
-        entry("arrays", filled(np.nan), "running_mean"),
-        REFUSED,
-    ),
+    ("a `running_mean` that is not finite", "fedap", entry("arrays", filled(np.nan), "_mean"), REFUSED),
     ("a `running_var` of 1e15", "fedap", entry("arrays", filled(1e15), "running_var"), BELIEVED),
     ("features of another shape", "fedpac", entry("features", lambda a: a[:, :1], "class-means"), REFUSED),
     ("a variance of features below 0", "fedpac", entry("features", filled(-1), "spread"), REFUSED),
-    (
-        "features of classes with shares of 0",
-        "fedpac",
-        entry("prototypes", filled(0), "shares", "sums"),
-        REFUSED,
-    ),
+    ("features of classes with shares of 0", "fedpac", entry("prototypes", filled(0)), REFUSED),
     ("shares of classes that sum to 10", "fedproto", entry("prototypes", filled(1), "shares"), REFUSED),
     ("shares of classes below 0", "fedproto", entry("prototypes", filled(-0.1), "shares"), REFUSED),
     ("a score of 2", "fedsat", entry("struggle", filled(2), "scores"), REFUSED),

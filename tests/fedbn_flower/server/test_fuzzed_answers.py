@@ -117,5 +117,5 @@ def in_plain(rng, content, name):
 def test_no_answer_ends_in_a_traceback(phase):
     """Each phase checks besides that a refused site has cost the others nothing."""
     outcomes = [PHASES[phase](fuzzed(seed)) for seed in range(TIMES)]
-    assert outcomes.count(REFUSED) > TIMES / 4
+    assert outcomes.count(REFUSED) > TIMES / 5
     assert not EXPLODED
