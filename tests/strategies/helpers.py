@@ -145,8 +145,13 @@ def train(strategy, arrays: Arrays | ArrayRecord, grid: Grid, server_round: int 
     return strategy.aggregate_train(server_round, grid.send_and_receive(messages))
 
 
-def one_round(strategy, arrays: Arrays, models: list[Arrays], weights: list[float], server_round: int = 1):
-    """The next model of a train phase in which client i answers with a model and a weight, or None."""
-    grid = CannedGrid(len(models), lambda m, i: train_reply(m, models[i], weights[i]))
-    updated, _ = train(strategy, arrays, grid, server_round)
+def one_round(strategy, arrays: Arrays, models, weights, server_round: int = 1, metrics=None, records=None):
+    """The next model of a train phase in which client i answers with a model, a weight and more, or None."""
+
+    def client(message: Message, i: int) -> Message:
+        reply = train_reply(message, models[i], weights[i], **(metrics[i] if metrics else {}))
+        reply.content.update(records[i] if records else {})
+        return reply
+
+    updated, _ = train(strategy, arrays, CannedGrid(len(models), client), server_round)
     return None if updated is None else ndarrays(updated)

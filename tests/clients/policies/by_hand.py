@@ -1,8 +1,39 @@
-"""One linear layer, a normalisation, ReLU and a head, trained by SGD in float64, formula by formula."""
+"""Clients of a number or two, and a small network trained by SGD in float64, formula by formula."""
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional
+
+from clients import ContextStore, Examples, LocalTask, Memory, Regression
+
+from ..helpers import CONFIG
+
+PULLED = CONFIG | {"eval-splits": "test"}
+
+
+def numbers(cls, x, y, training, layers=1, number=0, **settings):
+    """f = mean (w x - y)^2 of some examples, w the product of the layers' single weights, all 1 at first."""
+    model = nn.Sequential(*(nn.Linear(1, 1, bias=False) for _ in range(layers)))
+    initial = {name: np.ones((1, 1), np.float32) for name in model.state_dict()}
+    some = Examples({"x": np.float32(x)[:, None], "y": np.float32(y)[:, None]}, np.arange(len(x)))
+    task = LocalTask(model, initial, some, {"test": some}, training, (0, number), problem=Regression(),
+                     client_settings=settings)  # fmt: skip
+    return cls(task, Memory(ContextStore()))
+
+
+def two_clients(cls, layers, training, **settings):
+    """f_0 = (2 - w)^2 and f_1 = (1 - 2w)^2."""
+    return [numbers(cls, [i + 1], [2 - i], training, layers, i, **settings) for i in range(2)]
+
+
+def fit(clients, x, **config):
+    """What each sends, in a round from x."""
+    updates = [client.fit([np.float32([[x]])], CONFIG | config) for client in clients]
+    for client in clients:
+        client.memory.commit()
+    return [float(update.arrays[0].item()) for update in updates]
+
 
 NAMES = ("1.weight", "1.bias", "2.weight", "2.bias", "4.weight", "4.bias")
 

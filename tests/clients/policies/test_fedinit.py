@@ -12,7 +12,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.names import CLIENT
 
 from ..helpers import CONFIG, make_client
-from .test_personal import PULLED, fit, two_clients
+from .by_hand import PULLED, fit, two_clients
 
 ONE = LocalTraining(1, 0)
 

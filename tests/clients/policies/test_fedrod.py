@@ -12,9 +12,7 @@ from clients.policies.fedrod import Balanced
 from fedbn_flower.names import CLIENT
 
 from ..helpers import CONFIG, make_client, make_examples, small_model
-from .by_hand import NAMES, arrays_of, of_batch, whole
-
-PULLED = CONFIG | {"eval-splits": "test"}
+from .by_hand import NAMES, PULLED, arrays_of, of_batch, whole
 
 
 def written(entries, p, x, y, steps):

@@ -13,8 +13,7 @@ from clients import Classification, FedAvgClient, KNNPerClient, Regression
 from fedbn_flower.names import CLIENT
 
 from ..helpers import CONFIG, make_client, small_model
-
-PULLED = CONFIG | {"eval-splits": "test"}
+from .by_hand import PULLED
 
 
 def made(name="knn-per", **settings):

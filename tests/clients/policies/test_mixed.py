@@ -18,14 +18,13 @@ from clients import (
     Memory,
     PerFedAvgClient,
     PFedMeClient,
-    Regression,
 )
 from clients.policies.fedala import is_steady
 from clients.policies.per_fedavg import divide
 from fedbn_flower.names import CLIENT
 
 from ..helpers import CONFIG, make_client, make_examples, small_model
-from .test_personal import PULLED, two_clients
+from .by_hand import PULLED, numbers, two_clients
 
 ONE = LocalTraining(1, 0)
 
@@ -182,17 +181,6 @@ def test_pfedme_evaluates_t_and_not_w():
 # Per-FedAvg
 
 
-def numbers(cls, x, y, batch_size, **settings):
-    """One weight, squared errors, some examples."""
-    model = nn.Sequential(nn.Linear(1, 1, bias=False))
-    some = Examples({"x": np.float32(x)[:, None], "y": np.float32(y)[:, None]}, np.arange(len(x)))
-    task = LocalTask(
-        model, {"0.weight": np.ones((1, 1), np.float32)}, some, {"test": some}, LocalTraining(1, batch_size),
-        (0, 0), problem=Regression(), client_settings=settings,
-    )  # fmt: skip
-    return cls(task, Memory(ContextStore()))
-
-
 @pytest.mark.parametrize("form", ["fo", "hf"])
 def test_per_fedavg_by_hand_on_different_batches(form):
     """f = mean (w x - y)^2 on a batch, so its Hessian is 2 mean x^2 and its differences are exact.
@@ -201,7 +189,7 @@ def test_per_fedavg_by_hand_on_different_batches(form):
     """
     rng = np.random.default_rng(3)
     x, y = rng.normal(size=12), rng.normal(size=12)
-    client = numbers(PerFedAvgClient, x, y, 2, inner_rate=0.2, form=form, delta=0.1)
+    client = numbers(PerFedAvgClient, x, y, LocalTraining(1, 2), inner_rate=0.2, form=form, delta=0.1)
     order_rng = np.random.default_rng([0, 0, 1])
     order_rng.integers(2**63)
     order, parts = order_rng.permutation(12), 2 if form == "fo" else 3
@@ -220,7 +208,7 @@ def test_per_fedavg_by_hand_on_different_batches(form):
 
 
 def test_per_fedavg_is_evaluated_after_one_step_and_forgets_it():
-    client = numbers(PerFedAvgClient, [1.0], [2.0], 0, inner_rate=0.25)
+    client = numbers(PerFedAvgClient, [1.0], [2.0], ONE, inner_rate=0.25)
     start = [np.float32([[0.5]])]
     tuned = 0.5 - 0.25 * 2 * (0.5 - 2)
     for _ in range(2):

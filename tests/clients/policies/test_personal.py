@@ -16,50 +16,17 @@ from clients import (
     FedPerClient,
     FedRepClient,
     LGFedAvgClient,
-    LocalTask,
     LocalTraining,
-    Memory,
-    Regression,
     SiloBNClient,
 )
 from clients.training import FineTuning
 
 from ..helpers import CONFIG, make_client, small_model
-
-PULLED = CONFIG | {"eval-splits": "test"}
+from .by_hand import PULLED, fit, two_clients
 
 
 class SiloBNDitto(DittoClient, SiloBNClient):
     """silobn+ditto, as a run makes it."""
-
-
-def line(x, y):
-    """One example, tested on itself."""
-    return Examples({"x": np.float32([[x]]), "y": np.float32([[y]])}, np.arange(1))
-
-
-def two_clients(cls, layers, training, **settings):
-    """f_0 = (2 - w)^2 and f_1 = (1 - 2w)^2, w the product of the layers' single weights, all 1 at first."""
-    model = nn.Sequential(*(nn.Linear(1, 1, bias=False) for _ in range(layers)))
-    initial = {name: np.ones((1, 1), np.float32) for name in model.state_dict()}
-    return [
-        cls(
-            LocalTask(
-                model, initial, own, {"test": own}, training, (0, i),
-                problem=Regression(), client_settings=settings,
-            ),
-            Memory(ContextStore()),
-        )
-        for i, own in enumerate((line(1, 2), line(2, 1)))
-    ]  # fmt: skip
-
-
-def fit(clients, x, **config):
-    """What each sends, in a round from x."""
-    updates = [client.fit([np.float32([[x]])], CONFIG | config) for client in clients]
-    for client in clients:
-        client.memory.commit()
-    return [float(update.arrays[0].item()) for update in updates]
 
 
 def test_two_rounds_of_ditto_by_hand():

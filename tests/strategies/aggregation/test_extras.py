@@ -11,22 +11,17 @@ from strategies.aggregation.fold import PartialSum
 from strategies.aggregation.vectors import Layout
 from strategies.messages.validation import Answer
 
-from ..helpers import CannedGrid, record, train, train_reply
+from ..helpers import one_round, record
 from ..rules.test_by_class import ANY, ONE_CLASS, a_round, prototypes
 
 
 def scalar_round(rule, *answers):
     """The model after a round from 0, in which each client moves it by (update, examples, metrics); and whom
     the rule refused."""
-    x = np.zeros(1, np.float32)
-
-    def answer(message, partition):
-        update, examples, metrics = answers[partition]
-        return train_reply(message, {"w": x + np.float32(update)}, examples, **metrics)
-
-    grid = CannedGrid(len(answers), answer)
-    updated, _ = train(rule, {"w": x}, grid)
-    return updated and float(updated["w"].numpy()[0]), rule.phase_report.failures
+    updates, examples, metrics = zip(*answers, strict=True)
+    models = [{"w": np.full(1, update, np.float32)} for update in updates]
+    got = one_round(rule, {"w": np.zeros(1, np.float32)}, models, examples, metrics=metrics)
+    return got and float(got["w"][0]), rule.phase_report.failures
 
 
 def test_a_norm_that_no_training_has_is_refused():

@@ -124,15 +124,9 @@ def test_an_update_longer_than_the_bound_is_scaled_down_over_all_parameters_toge
 
 def test_fednova_clips_the_update_before_it_divides_by_the_steps():
     """By hand: updates 5 and 4 clipped to 2, K = (10, 2), n = (3, 1): 0.75 2/10 + 0.25 2/2 = 0.4; tau 8."""
-    start, strategy = {"w": np.zeros(1, np.float32)}, FedNova(clip_update_norm=2.0)
-    answer = {0: (5.0, 3, 10), 1: (4.0, 1, 2)}
-
-    def client(message, i):
-        update, examples, steps = answer[i]
-        return train_reply(message, {"w": np.full(1, update, np.float32)}, examples, **{"local-steps": steps})
-
-    grid = CannedGrid(2, client)
-    got = ndarrays(train(strategy, start, grid)[0])
+    models, steps = [{"w": np.full(1, v, np.float32)} for v in (5, 4)], [{"local-steps": k} for k in (10, 2)]
+    start = {"w": np.zeros(1, np.float32)}
+    got = one_round(FedNova(clip_update_norm=2.0), start, models, [3, 1], metrics=steps)
     assert got["w"] == pytest.approx(3.2)
 
 
@@ -155,13 +149,11 @@ def test_feddyn_and_scaffold_take_the_clipped_update_and_the_whole_control_varia
     assert one_round(strategy, start, models, [1, 1])["w"] == pytest.approx(3.0)
     assert strategy.rule_state.vectors["h"] == pytest.approx(-0.75)
 
-    def client(message, i):
-        reply = train_reply(message, models[i])
-        reply.content["control"] = record({"w": np.full(1, 4.0, np.float32)})
-        return reply
-
-    strategy, grid = Scaffold(clip_update_norm=2.0), CannedGrid(2, client)
-    assert ndarrays(train(strategy, start, grid)[0])["w"] == pytest.approx(1.5)
+    strategy, control = (
+        Scaffold(clip_update_norm=2.0),
+        {"control": record({"w": np.full(1, 4.0, np.float32)})},
+    )
+    assert one_round(strategy, start, models, [1, 1], records=[control] * 2)["w"] == pytest.approx(1.5)
     assert strategy.rule_state.vectors["c"] == pytest.approx(4.0)
 
 

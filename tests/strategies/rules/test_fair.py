@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from strategies import AFL, TERM, FedAvg, FedDisco, QFedAvg
 from strategies.rules.fair import on_simplex
 
-from ..helpers import CannedGrid, ndarrays, record, train, train_reply
+from ..helpers import CannedGrid, ndarrays, one_round, record, train, train_reply
 
 SIZES = [3, 1, 4, 1]
 WHO = [[0, 1, 2, 3], [0, 2, 3], [1, 2]]
@@ -110,11 +110,9 @@ LR = 0.25
 
 
 def test_a_loss_of_zero_has_a_power():
-    answer = {"w": np.ones(6, np.float32)}
-    grid = CannedGrid(2, lambda m, i: train_reply(m, answer, 1, **{"start-loss": 0.0}))
-    rule = QFedAvg(client_learning_rate=LR, q=0.1)
-    updated, _ = train(rule, {"w": np.zeros(6, np.float32)}, grid)
-    assert np.isfinite(ndarrays(updated)["w"]).all()
+    models, rule = [{"w": np.ones(6, np.float32)}] * 2, QFedAvg(client_learning_rate=LR, q=0.1)
+    got = one_round(rule, {"w": np.zeros(6)}, models, [1, 1], metrics=[{"start-loss": 0.0}] * 2)
+    assert np.isfinite(got["w"]).all()
 
 
 @pytest.mark.parametrize(
