@@ -9,8 +9,6 @@ CASES = Cases()
 case = CASES.add
 
 
-IDS = "age,bmi,sex=f|m,case,name=" + "|".join(f"p{i:02}" for i in range(40))
-DAYS = [int(f"{day:%Y%m%d}") for day in pd.date_range("2024-01-01", periods=40)]
 case(
     "columns of one value or none, named",
     encoded(
@@ -23,30 +21,6 @@ case(
     | {"left out": ["2 columns that 'columns' does not name: 'bmi', 'sex'"]},
     csv(R.assign(unit=np.nan, site="b")),
     columns="age,site=a|b,unit",
-)
-case(
-    "ids, as numbers and as words",
-    USUAL
-    | {
-        "inputs": [f"categories are one-hot encoded in the order of {IDS!r}"],
-        "doubts?": [
-            "columns: ids? 'case', 'name' each have a value of their own in (nearly) each training row, as a "
-            "row number or an id has; name the columns to use without them"
-        ],
-    },
-    csv(R.assign(case=np.random.default_rng(1).permutation(40), name=[f"p{i:02}" for i in range(40)])),
-)
-case(
-    "dates as numbers",
-    encoded("age,bmi,sex=f|m,day,seen")
-    | {
-        "doubts?": [
-            "columns: dates? 'day' (such as 20240101), 'seen' (Unix seconds from 2024-01-01 on) are read "
-            "as numbers; write days or years since a date that matters, or name the columns to use without "
-            "them"
-        ]
-    },
-    csv(R.assign(day=DAYS, seen=1_704_067_200 + np.arange(40) ** 3 * 1000)),
 )
 
 

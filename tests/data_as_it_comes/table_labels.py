@@ -18,8 +18,6 @@ def doubt(line, **rows):
     return USUAL | rows | {"doubts?": [line]}
 
 
-WORDS = labels("ja", "nein").to_csv(index=False)
-ONE_WORD = "if they mean the same, write one word for both"
 REMOVE = (
     "if it is no example, such as a mean, a sum or a header, remove the row; else name the classes in "
     "label-column"
@@ -43,20 +41,6 @@ case(
     text(lines("49.5,25.1,f,19")),
 )
 case(
-    "a row of means among words",
-    doubt(
-        "label-column: classes? 'Mittelwert' is the class of one row in 'label', and each other class has "
-        f"20 or more; {REMOVE}"
-    ),
-    text(WORDS + "49.5,25.1,f,Mittelwert\n"),
-)
-case(
-    "a row of means among words that are named",
-    USUAL,
-    text(WORDS + "49.5,25.1,f,Mittelwert\n"),
-    label_column="label=ja|nein|Mittelwert",
-)
-case(
     "99 for a label that is missing",
     doubt(
         "missing-values: missing? 'label' (99, 8 times), far from all other values; if so, name them with "
@@ -65,23 +49,14 @@ case(
     ),
     csv(labels(1, 2, 1, 99)),
 )
-for words, same in (
-    (("Oui", "Non", "O", "N"), "'Non' and 'N', 'Oui' and 'O'"),
-    (("1", "0", "True", "False"), "'0' and 'False', '1' and 'True'"),
-    (("m", "male", "f", "female"), "'f' and 'female', 'm' and 'male'"),
-):
-    case(
-        f"{', '.join(words)}",
-        doubt(f"label-column: classes? {same} are different classes of 'label'; {ONE_WORD}"),
-        csv(labels(*words)),
-    )
-for words in (
-    ("T1", "T1a", "T2", "T2a"),
-    ("A", "B", "AB", "0"),
-    ("N", "NE", "S", "SE"),
-    ("Yes", "No", "Unknown"),
-):
-    case(f"{', '.join(words)} are classes", USUAL, csv(labels(*words)))
+case(
+    "classes in two spellings",
+    doubt(
+        "label-column: classes? 'Non' and 'N', 'Oui' and 'O' are different classes of 'label'; if they mean "
+        "the same, write one word for both"
+    ),
+    csv(labels("Oui", "Non", "O", "N")),
+)
 SHIFTED = R.assign(label=R.label + (R.sex == "f"))
 case(
     "0 and 1 at a site, 1 and 2 at another",
@@ -97,30 +72,6 @@ case(
     num_clients=2,
 )
 case("0 to 2 without sites", USUAL, csv(SHIFTED))
-SUMS = pd.concat([R, pd.DataFrame({"age": 50, "bmi": 25.0, "sex": "f", "label": [21, 40, 61]})])
-case(
-    "three sums among classes",
-    doubt(
-        "label-column: classes? '21' and '40' and '61' are each the class of one row in 'label', and each "
-        "other class has 17 or more; if it is no example, such as a mean, a sum or a header, remove the row; "
-        "else name the classes in label-column",
-        target=["the classes 0, 1, 21, 40, 61 are numbered from 0"],
-    ),
-    csv(SUMS),
-)
-for odd, said in (([0.5, 21, 40], True), ([0.5, 0.5, 21, 40], False)):
-    of_odd = pd.DataFrame({"age": 50, "bmi": 25.0, "sex": "f", "label": odd})
-    case(
-        f"{odd} among classes",
-        doubt(
-            "predict: classes? 40 of 43 values of 'label' are one of 0, 1, and not 0.5, 21, 40: numbers are "
-            "learnt, no classes; if that is a mean or the like, remove the row; else predict=numbers says so"
-        )
-        if said
-        else USUAL,
-        csv(pd.concat([R, of_odd])),
-    )
-case("ten classes", USUAL, csv(R.assign(label=np.arange(40) % 10)))
 DOUBLE = R.assign(bmi=R.bmi + np.arange(40))
 case(
     "each row twice",

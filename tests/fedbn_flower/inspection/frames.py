@@ -32,4 +32,5 @@ def dataset_of(frame, label):
     }
     train = Split({"x": x, **rest, "y": y[:, None].astype(np.float32) if outputs == 1 else codes})
     empty = Dataset.without_examples(InputSpec(x.shape[1:], outputs, predicts))
-    return replace(empty, kind=Table(facts, train.columns), train=train)
+    names = tuple(map(str, classes)) if outputs > 1 else ()
+    return replace(empty, kind=Table(facts, train.columns), train=train, class_names=names)

@@ -117,6 +117,14 @@ def test_numbers_of_that_size_are_no_dates(name, values):
     assert not doubts(**{name: values})
 
 
+def test_several_columns_have_one_line():
+    names, seen = [f"p{i}" for i in range(60)], 1_704_067_200 + np.arange(60) ** 3 * 1000
+    ids, dates = doubts(case=RNG.permutation(60), name=names, day=as_numbers(DAYS[:60]), at=seen)
+    assert ids.startswith("columns: ids? 'case', 'name' each have a value of their own in (nearly) each")
+    assert ids.endswith("name the columns to use without them")
+    assert "'at' (Unix seconds from 2024-01-01 on) are read as numbers; write days or years" in dates
+
+
 def test_what_each_client_has_alone():
     """A category, a number, and a gap; not what two clients share, nor what one of them has twice."""
     (found,) = doubts(
