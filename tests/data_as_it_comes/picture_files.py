@@ -19,25 +19,6 @@ def capital_suffixes(root: Path) -> None:
     put(root, "naevus", name="{}.Jpg", first=1)
 
 
-@CASES.add(
-    {
-        "examples": [held_out(1, 9)],
-        "inputs": [
-            "4 grey images are converted to three channels, because 5 others are in colour",
-            "the alpha channel of 2 images is dropped",
-        ],
-    },
-    classes=("a", "b"),
-    shape=(3, 4, 4),
-)
-def many_modes(root: Path) -> None:
-    put(root, "a", count=2)
-    for i, mode in enumerate(("RGB", "RGBA", "CMYK", "P", "LA", "1", "YCbCr")):
-        path = root / "b" / f"{i}.{'tif' if mode in ('CMYK', 'YCbCr') else 'png'}"
-        path.parent.mkdir(exist_ok=True)
-        grey(200, "RGB").convert(mode).save(path)
-
-
 @CASES.add("dataset: FOLDER/b/3.png is empty (0 bytes)")
 def an_empty_file(root: Path) -> None:
     put(root, "a", "b")

@@ -89,22 +89,23 @@ def test_pictures_of_every_mode_are_in_colour_and_of_16_bits_if_any_is(load, tmp
             "train/a/5.png": Picture.new("LA", (2, 1), (5, 9)),
             "train/a/6.png": Picture.new("1", (2, 1), 1),
             "train/a/7.png": deep,
+            "train/a/9.tif": Picture.new("CMYK", (2, 1)),
             "test/a/1.png": grey(3, (2, 1)),
         },
     )
     turned.save(tmp_path / "train" / "a" / "8.png", exif=exif)
     data = load(tmp_path)
-    expected = [[7] * 3, [2] * 3, [1, 2, 3], [9, 8, 7], [5] * 3, [255] * 3, [2] * 3, [2] * 3]
+    expected = [[7] * 3, [2] * 3, [1, 2, 3], [9, 8, 7], [5] * 3, [255] * 3, [2] * 3, [2] * 3, [255] * 3]
     np.testing.assert_array_equal(data.train.columns["x"][:, :, 0, 0], 257 * np.array(expected))
     assert list(data.train.columns["x"][[1, 6, 7], 0, 0, 1]) == [65535, 65535, 257]
     np.testing.assert_array_equal(data.test.columns["x"][:, :, 0, 0], [[3 * 257] * 3])
     assert [(note.row, note.text) for note in data.notes if note.row == "inputs"] == [
-        ("inputs", "7 grey images are converted to three channels, because 2 others are in colour"),
+        ("inputs", "7 grey images are converted to three channels, because 3 others are in colour"),
         (
             "inputs",
             "2 images of 16 bits per channel are kept unchanged, divided by 65535: values 514 to 65535",
         ),
-        ("inputs", "7 images of 8 bits are scaled to 16 bits (times 257)"),
+        ("inputs", "8 images of 8 bits are scaled to 16 bits (times 257)"),
         ("inputs", "the alpha channel of 2 images is dropped"),
     ]
 
