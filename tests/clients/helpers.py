@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from clients import OBJECTIVES, ContextStore, Examples, LocalTask, LocalTraining, Memory, Received
+from fedbn_flower.names import CLIENT
 
 CONFIG = {"server-round": 1, "client-lr": 0.1, "eval-splits": ""}
 
@@ -27,7 +28,8 @@ def conv_model():
     )
 
 
-def make_client(cls, record=None, model=None, seed=0, training=None, objective="plain"):
+def make_client(policy, record=None, model=None, seed=0, training=None, objective="plain"):
+    """A client of a class, or of a name."""
     model = model or small_model()
     initial = {name: entry.numpy(force=True).copy() for name, entry in model.state_dict().items()}
     task = LocalTask(
@@ -39,6 +41,7 @@ def make_client(cls, record=None, model=None, seed=0, training=None, objective="
         (0, seed),
         OBJECTIVES[objective],
     )
+    cls = CLIENT.find(policy) if isinstance(policy, str) else policy
     return cls(task, Memory(ContextStore(record)))
 
 

@@ -32,7 +32,7 @@ def on_device(client, device):
 
 
 def make(device, name="fedbn", objective="plain", make_model=small_model, precision="fp32", seed=0):
-    client = make_client(CLIENTS[name], None, make_model(), seed, TRAINING, objective)
+    client = make_client(name, None, make_model(), seed, TRAINING, objective)
     compute_in(client.task.model, precision, device)
     return on_device(client, device)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from clients import Classification, FedAvgClient, LocalTraining, NextCharacter, Received
+from clients import Classification, LocalTraining, NextCharacter, Received
 from clients.objectives import Objective
 from clients.problems.evaluation import evaluate_splits
 from clients.training import LocalRun, train_model
@@ -37,7 +37,7 @@ def full_batch_gradient(weight, bias, examples):
 @pytest.mark.parametrize("rate", [0.1, 0.025])
 def test_the_learning_rate_is_that_of_the_message(rate, optimizer):
     """A first step of Adam has the length of the rate."""
-    client = make_client(FedAvgClient, model=linear_model(), training=LocalTraining(1, 0, optimizer))
+    client = make_client("shared", model=linear_model(), training=LocalTraining(1, 0, optimizer))
     start = client.get_parameters({})
     moved = client.fit(start, CONFIG | {"client-lr": rate, "server-round": 3})[0][0] - start[0]
     gradient = full_batch_gradient(start[0].astype(float), np.zeros(3), client.task.train)[0]
@@ -48,7 +48,7 @@ def test_the_learning_rate_is_that_of_the_message(rate, optimizer):
 def test_what_is_clipped_is_the_whole_gradient_corrections_included():
     """One step of rate 1 with c = 5 everywhere: a move of the bound's length, over all parameters."""
     training = LocalTraining(1, 0, clip_norm=0.05)
-    client = make_client(FedAvgClient, model=linear_model(), training=training, objective="scaffold")
+    client = make_client("shared", model=linear_model(), training=training, objective="scaffold")
     start = client.get_parameters({})
     control = {n: np.full_like(client.task.initial[n], 5) for n in client.trained_names}
     sent, *_ = client.fit(Received(start.by_name(), {"control": control}), CONFIG | {"client-lr": 1.0})
@@ -58,7 +58,7 @@ def test_what_is_clipped_is_the_whole_gradient_corrections_included():
 
 def test_figures_of_training_are_means_over_the_examples_of_the_last_epoch():
     """At a rate of next to nothing they are the start's own: 40 examples in batches of 16, 16 and 8."""
-    client = make_client(FedAvgClient, model=linear_model(), training=LocalTraining(2, 16))
+    client = make_client("shared", model=linear_model(), training=LocalTraining(2, 16))
     metrics = client.fit(client.get_parameters({}), CONFIG | {"client-lr": 1e-12})[2]
     start = evaluate_splits(linear_model(), {"train": client.task.train}, "train", Classification())
     assert metrics["train-loss"] == pytest.approx(start["loss"], rel=1e-5)
@@ -76,7 +76,7 @@ def test_the_sizes_of_batches():
 
 def test_everything_random_derives_from_seed_partition_and_round():
     def trained(seed, server_round):
-        client = make_client(FedAvgClient, model=nn.Sequential(nn.Flatten(), nn.Dropout(), linear_model()[1]))
+        client = make_client("shared", model=nn.Sequential(nn.Flatten(), nn.Dropout(), linear_model()[1]))
         client.task.__dict__["seed"] = (seed, 0)
         torch.manual_seed(np.random.randint(1000))  # whatever the process did before
         return client.fit(client.get_parameters({}), CONFIG | {"server-round": server_round})[0][0]
@@ -128,7 +128,7 @@ def test_evaluation_is_the_mean_over_all_examples():
 
 
 def test_fit_and_evaluate_report_the_splits_requested():
-    client = make_client(FedAvgClient)
+    client = make_client("shared")
     parameters, count, metrics = client.fit(client.get_parameters({}), CONFIG | {"eval-splits": "val,test"})
     assert count == 40
     assert metrics.keys() == {

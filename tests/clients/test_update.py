@@ -98,7 +98,7 @@ def test_a_client_goes_by_names_and_gives_names(cls):
 
 def test_flower_itself_can_use_the_client():
     """Through ``to_client``, as any NumPyClient."""
-    client, other = make_client(FedAvgClient), make_client(FedAvgClient)
+    client, other = make_client("shared"), make_client("shared")
     start = client.get_parameters({})
     parameters: Parameters = ndarrays_to_parameters(start)
     result = client.to_client().fit(FitIns(parameters, dict(CONFIG)))

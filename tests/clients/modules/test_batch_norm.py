@@ -113,7 +113,7 @@ def test_two_evaluations_are_equal_to_the_bit_whatever_is_drawn_at_random(seed):
     def evaluated(process_seed):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Flatten(), AlwaysDrops(), nn.BatchNorm1d(4), nn.Linear(4, 3))
-        client = make_client(FedBNClient, None, model, seed)
+        client = make_client("fedbn", None, model, seed)
         torch.manual_seed(process_seed)
         found = client.evaluate(client.get_parameters({}), CONFIG | {"eval-splits": "test,val"})
         return found, model[2].running_mean.tolist()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from clients import FedAvgClient, LocalTraining, Received
+from clients import LocalTraining, Received
 from clients.losses import LOSSES, Loss
 from clients.modules.dp_sgd import ExampleMechanism, obstacle
 from clients.modules.local_dp import LocalMechanism
@@ -122,9 +122,7 @@ def test_batches_are_poisson_samples():
 
 class TestTraining:
     def run(self, objective="plain", **settings):
-        client = make_client(
-            FedAvgClient, model=network(), training=LocalTraining(2, 10), objective=objective
-        )
+        client = make_client("shared", model=network(), training=LocalTraining(2, 10), objective=objective)
         rounds = {"private": lambda server_round: mechanism(0.5, 1.0, server_round), **settings}
         vars(client.task).update(rounds)
         return client
@@ -306,7 +304,7 @@ def test_training_with_units_of_one_example_each_has_the_bits_of_training_by_exa
 
 
 def test_a_client_reports_its_number_of_units():
-    client = make_client(FedAvgClient, model=network(), training=LocalTraining(1, 2))
+    client = make_client("shared", model=network(), training=LocalTraining(1, 2))
     vars(client.task).update(private=lambda server_round: mechanism(0.5), units=np.repeat(np.arange(8), 5))
     update = client.fit(client.get_parameters({}), CONFIG)
     assert (update.num_examples, update.metrics["local-steps"]) == (8, 4)

@@ -132,7 +132,7 @@ def test_bf16_has_the_range_of_float32_and_is_not_scaled():
 def test_what_is_sent_and_remembered_is_float32(precision, client, objective):
     model = small_model()
     compute_in(model, precision)
-    found, metrics = two_rounds(make_client(CLIENTS[client], None, model, objective=objective))
+    found, metrics = two_rounds(make_client(client, None, model, objective=objective))
     assert {np.asarray(array).dtype.name for array in found.values()} <= {"float32", "int64"}
     assert metrics[0]["train-loss"] == pytest.approx(np.log(3), rel=0.7)
 
@@ -157,7 +157,7 @@ def test_a_float64_network_trains_as_one_of_float32_does(client, objective, loss
     accept_float32(double, torch.zeros(2, 1, 2, 2))
     found = []
     for model in (double, single):
-        one = make_client(CLIENTS[client], None, model, objective=objective)
+        one = make_client(client, None, model, objective=objective)
         one.task.__dict__["loss"] = LOSSES[loss]
         found.append(two_rounds(one, **{"eval-splits": "test"}))
     (arrays, metrics), (expected, of_single) = found

@@ -48,13 +48,13 @@ def test_a_client_trains_and_evaluates_as_ever(name):
 
 def check_it_trains_and_evaluates_as_ever(name, fit):
     def fitted():
-        client = make_client(FedAvgClient, objective="fedprox", model=small_model())
+        client = make_client("shared", objective="fedprox", model=small_model())
         update = fit(client, client.get_parameters({}), CONFIG | {"mu": 0.1})
         loss, _, metrics = client.evaluate(update.arrays, CONFIG)
         return [array.copy() for array in update.arrays], loss, metrics
 
     expected = fitted()
-    client_made_before = make_client(FedAvgClient, objective="fedprox", model=small_model())
+    client_made_before = make_client("shared", objective="fedprox", model=small_model())
     with SET[name]():
         update = fit(client_made_before, client_made_before.get_parameters({}), CONFIG | {"mu": 0.1})
         arrays = [array.copy() for array in update.arrays]
@@ -108,7 +108,7 @@ def test_float32_is_not_tf32_and_what_was_set_comes_back(name):
 
 
 def test_training_by_itself_records_gradients():
-    client = make_client(FedAvgClient)
+    client = make_client("shared")
     run = client.begin_run(dict(client.task.model.named_parameters()), CONFIG, {})
     with torch.no_grad():
         assert train_model(client.task.model, run)["local-steps"] > 0

@@ -9,7 +9,7 @@ from flwr.app import RecordDict
 from torch import nn
 from torch.nn import functional
 
-from clients import OBJECTIVES, FedAvgClient, FedBNClient, LocalTraining, Received, setting
+from clients import OBJECTIVES, LocalTraining, Received, setting
 from clients.objectives import LocalWork
 
 from ..helpers import CONFIG, make_client, received, small_model
@@ -35,7 +35,7 @@ def test_fedprox_reports_the_length_of_sgds_steps_alone():
     """By hand, lr mu and momentum 1/2: v = 1, u = 1; v = 0.5 + 1 - 0.5, u = 2; v = 0.5 + 1 - 1, u = 2.5."""
     fedprox = OBJECTIVES["fedprox"]({}, {"mu": 0.5})
     assert fedprox.finish(LocalWork(3, 1.0, 0.5)).metrics == {"local-norm": 2.5}
-    client = make_client(FedAvgClient, training=LocalTraining(1, 8, "adam"), objective="fedprox")
+    client = make_client("shared", training=LocalTraining(1, 8, "adam"), objective="fedprox")
     assert "local-norm" not in client.fit(client.get_parameters({}), SETTINGS)[2]
 
 
@@ -53,7 +53,7 @@ def test_an_unknown_setting_and_a_missing_one_are_refused():
 def test_what_the_loss_does_not_reach_stays(name):
     """Whatever is remembered, received, or decays."""
     training = LocalTraining(2, 8, weight_decay=0.1)
-    client = make_client(FedAvgClient, model=Reaches(), training=training, objective=name)
+    client = make_client("shared", model=Reaches(), training=training, objective=name)
     sevens = {n: np.full_like(client.task.initial[n], 7) for n in client.trained_names}
     if name == "fedspeed":  # what it never reached has g_i = 0; otherwise it sends what was held back
         sevens |= {n: np.zeros_like(a) for n, a in sevens.items() if n.startswith("idle")}
@@ -67,7 +67,7 @@ def test_what_the_loss_does_not_reach_stays(name):
 
 def test_a_client_that_diverges_keeps_its_memory():
     record = RecordDict()
-    client = make_client(FedBNClient, record, objective="feddyn")
+    client = make_client("fedbn", record, objective="feddyn")
     start = client.get_parameters({})
     client.fit(start, SETTINGS)
     client.memory.commit()
@@ -82,10 +82,10 @@ def test_a_constant_that_is_not_finite_or_huge_is_no_divergence(constant):
     def client():
         model = small_model()
         model.register_buffer("mask", torch.tensor([0.0, constant]))
-        return make_client(FedAvgClient, model=model)
+        return make_client("shared", model=model)
 
     sent, _, _ = client().fit(client().get_parameters({}), CONFIG)
-    plain, _, _ = make_client(FedAvgClient).fit(make_client(FedAvgClient).get_parameters({}), CONFIG)
+    plain, _, _ = make_client("shared").fit(make_client("shared").get_parameters({}), CONFIG)
     mask, *others = sent  # the model's own buffer comes first
     np.testing.assert_array_equal(mask, np.array([0.0, constant], np.float32))
     for a, b in zip(others, plain, strict=True):
@@ -98,7 +98,7 @@ def test_a_constant_that_is_not_finite_or_huge_is_no_divergence(constant):
 def test_an_objective_that_leaves_a_memory_must_say_so(monkeypatch):
     """Where clients are known to remember nothing, nothing is kept for them."""
     monkeypatch.setattr(OBJECTIVES["feddyn"], "remembers", False)
-    client = make_client(FedAvgClient, objective="feddyn")
+    client = make_client("shared", objective="feddyn")
     with pytest.raises(TypeError, match="FedDyn returns a memory but does not set `remembers`"):
         client.fit(client.get_parameters({}), SETTINGS)
 
@@ -119,10 +119,10 @@ def asked(client, **settings):
 def test_the_first_step_is_the_servers_own():
     """At w = x a batch's gradients cancel: with BatchNorm, which moves by one batch, and with dropout."""
     model = nn.Sequential(nn.Flatten(), nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.Linear(6, 3))
-    client = make_client(FedAvgClient, model=model, objective="mime", training=LocalTraining(1, 0))
+    client = make_client("shared", model=model, objective="mime", training=LocalTraining(1, 0))
     entries, c, m, config = asked(client)
     update = client.fit(Received(entries, {"momentum": m, "gradient": c}), config)
-    got, plain = update.arrays.by_name(), make_client(FedAvgClient, model=copy.deepcopy(model))
+    got, plain = update.arrays.by_name(), make_client("shared", model=copy.deepcopy(model))
     for name in client.trained_names:
         expected = entries[name] - RATE * (B1 * m[name] + (1 - B1) * c[name])
         np.testing.assert_allclose(got[name], expected, atol=1e-6, err_msg=name)
@@ -134,21 +134,21 @@ def test_the_first_step_is_the_servers_own():
 
 
 def test_what_it_answers_first_is_the_gradient_of_all_examples():
-    client = make_client(FedAvgClient, objective="mime")
+    client = make_client("shared", objective="mime")
     entries, _, m, config = asked(client)
     answer = client.first_answer(Received(entries, {"momentum": m}), config)
-    lite = make_client(FedAvgClient, objective="mimelite").fit(Received(entries, {"momentum": m}), config)
+    lite = make_client("shared", objective="mimelite").fit(Received(entries, {"momentum": m}), config)
     assert answer.keys() == {"gradient"}
     for name, found in answer["gradient"].items():
         np.testing.assert_array_equal(found, lite.records["gradient"][name])
     with pytest.raises(ValueError, match="Mime needs the record 'gradient', which was not received"):
         client.fit(Received(entries, {"momentum": m}), config)
-    assert not make_client(FedAvgClient).first_answer(Received(entries), config)
+    assert not make_client("shared").first_answer(Received(entries), config)
 
 
 def test_it_is_that_of_all_examples_in_evaluation_mode():
     """BatchNorm goes by its running statistics, which the pass leaves alone."""
-    client = make_client(FedAvgClient, objective="mimelite", training=LocalTraining(1, 8))
+    client = make_client("shared", objective="mimelite", training=LocalTraining(1, 8))
     model = client.task.model
     with torch.no_grad():
         model[2].running_mean.add_(0.3)

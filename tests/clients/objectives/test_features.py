@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients import FedAvgClient
 from clients.objectives.features import mean_squared_correlation
 
 from ..helpers import CONFIG, small_model
@@ -19,7 +18,7 @@ from ..written import make_client
 def test_features_that_are_all_zero_have_a_gradient():
     """A ReLU that lets nothing through: the similarity is 0, and nothing is not a number."""
     model = small_model()
-    client = small_client(FedAvgClient, model=model, objective="moon")
+    client = small_client("shared", model=model, objective="moon")
     with torch.no_grad():
         model[2].bias.fill_(-100)
     start = client.get_parameters({})
@@ -65,7 +64,7 @@ def body(model, inputs):
 
 def test_what_is_sent_are_the_trained_models_features_by_class():
     """Made in evaluation mode: nothing of the model that is sent moves by it."""
-    client = small_client(FedAvgClient, objective="fedproto")
+    client = small_client("shared", objective="fedproto")
     update = client.fit(client.get_parameters({}), CONFIG)
     model = small_model()
     sent = update.arrays.by_name()

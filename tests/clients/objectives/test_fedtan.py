@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from clients import OBJECTIVES, FedAvgClient, LocalTraining, Received
+from clients import OBJECTIVES, LocalTraining, Received
 from clients.modules.layers import HybridBatchNorm
 
 from ..helpers import CONFIG, batch_statistics, make_client, small_model
@@ -20,7 +20,7 @@ def noisy(inputs, targets):
 def test_questions_are_about_the_batch_that_is_trained_first():
     """With the same order, augmentation and dropout; the loss's own value is what is reported."""
     model = nn.Sequential(*small_model(), nn.Dropout(0.5))
-    client = make_client(FedAvgClient, model=model, objective="fedtan")
+    client = make_client("shared", model=model, objective="fedtan")
     client.task = replace(client.task, train=replace(client.task.train, augment=noisy))
     passes = []
     model.register_forward_hook(lambda _, inputs, output: passes.append((inputs[0], output.detach())))
@@ -42,7 +42,7 @@ def test_questions_are_about_the_batch_that_is_trained_first():
 
 def test_steps_after_the_first_are_plain_ones():
     """As in the authors' code: with a batch's own statistics, which the running ones follow."""
-    client = make_client(FedAvgClient, objective="fedtan", training=LocalTraining(1, 20))
+    client = make_client("shared", objective="fedtan", training=LocalTraining(1, 20))
     entries = {n: e.numpy().copy() for n, e in client.task.model.state_dict().items()}
     seen = []
     client.task.model[1].register_forward_hook(lambda _, inputs, output: seen.append(output.detach()))

@@ -5,7 +5,7 @@ import pytest
 import torch
 from flwr.app import RecordDict
 
-from clients import CLIENTS, LOSSES, LocalTraining
+from clients import LOSSES, LocalTraining
 
 from ...quick import diagonal_quick
 from ..helpers import CONFIG, two_rounds
@@ -154,7 +154,7 @@ def test_without_its_weight_it_is_sgd(name, client):
     found = []
     for objective, config in (("plain", {}), (name, WEIGHTLESS[name])):
         training = LocalTraining(2, 8, momentum=0.9, weight_decay=0.1)
-        one = small_client(CLIENTS[client], RecordDict(), dropping(), 0, training, objective)
+        one = small_client(client, RecordDict(), dropping(), 0, training, objective)
         one.task.__dict__["loss"] = LOSSES["focal"]
         found.append(two_rounds(one, **{"client-lr": 0.01} | config))
     (plain, metrics), (other, of_other) = found

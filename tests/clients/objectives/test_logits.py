@@ -8,7 +8,7 @@ import torch
 from flwr.app import RecordDict
 from torch import nn
 
-from clients import LOSSES, OBJECTIVES, Examples, FedAvgClient, Local, Loss
+from clients import LOSSES, OBJECTIVES, Examples, Local, Loss
 from clients.problems import Classification
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
@@ -42,7 +42,7 @@ def test_a_loss_that_wants_every_class_is_refused(loss):
 
 
 def test_of_one_model_nothing_is_remembered():
-    client = small_client(FedAvgClient, RecordDict(), objective="fedgkd")
+    client = small_client("shared", RecordDict(), objective="fedgkd")
     client.fit(client.get_parameters({}), CONFIG | {"gkd-models": 1})
     client.memory.commit()
     assert client.memory.read("fedgkd") is None
@@ -68,7 +68,7 @@ def confusion_by_hand(model, batches, mu, confusion=None, counts=None):
 
 def test_the_scores_are_the_share_of_wrong_predictions_over_two_rounds():
     """At a rate of 0 the model stays but for its statistics, which the passes in training mode do not use."""
-    client = small_client(FedAvgClient, objective="fedsat")
+    client = small_client("shared", objective="fedsat")
     config = CONFIG | {"client-lr": 0.0, "confusion-mu": 0.8}
     model = copy.deepcopy(client.task.model).train()
     confusion = counts = None
@@ -84,7 +84,7 @@ def test_the_scores_are_the_share_of_wrong_predictions_over_two_rounds():
 
 
 def test_a_class_that_a_client_lacks_is_a_whole_struggle():
-    client = small_client(FedAvgClient, objective="fedsat")
+    client = small_client("shared", objective="fedsat")
     client.task.train.columns["y"][:] = 1
     scores = client.fit(client.get_parameters({}), CONFIG).records["struggle"]["scores"]
     assert list(scores[[0, 2]]) == [1, 1]

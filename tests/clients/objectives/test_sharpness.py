@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from clients import OBJECTIVES, FedAvgClient, Local, Loss
+from clients import OBJECTIVES, Local, Loss
 
 from ..helpers import CONFIG, make_examples, small_model
 from ..helpers import make_client as small_client
@@ -53,14 +53,14 @@ def test_batch_norm_statistics_move_once_a_step(make, passes):
     """Five steps in a round: as often as under plain SGD, where a layer is used twice, too."""
     counted = []
     for objective in ("plain", "fedsam"):
-        client = small_client(FedAvgClient, model=make(), objective=objective)
+        client = small_client("shared", model=make(), objective=objective)
         sent = client.fit(client.get_parameters({}), CONFIG)[0]
         counted.append(sent.by_name()["2.num_batches_tracked"])
     assert counted == [5 * passes] * 2
 
 
 def test_what_is_evaluated_after_training_is_x_i_and_not_what_is_sent():
-    client = small_client(FedAvgClient, objective="fedspeed")
+    client = small_client("shared", objective="fedspeed")
     update = client.fit(client.get_parameters({}), CONFIG | {"eval-splits": "test"})
     sent = update.arrays.by_name()
     assert not np.allclose(client.task.model.state_dict()["4.weight"].numpy(), sent["4.weight"])

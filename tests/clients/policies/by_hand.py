@@ -6,25 +6,26 @@ from torch import nn
 from torch.nn import functional
 
 from clients import ContextStore, Examples, LocalTask, Memory, Regression
+from fedbn_flower.names import CLIENT
 
 from ..helpers import CONFIG
 
 PULLED = CONFIG | {"eval-splits": "test"}
 
 
-def numbers(cls, x, y, training, layers=1, number=0, **settings):
+def numbers(name, x, y, training, layers=1, number=0, **settings):
     """f = mean (w x - y)^2 of some examples, w the product of the layers' single weights, all 1 at first."""
     model = nn.Sequential(*(nn.Linear(1, 1, bias=False) for _ in range(layers)))
     initial = {name: np.ones((1, 1), np.float32) for name in model.state_dict()}
     some = Examples({"x": np.float32(x)[:, None], "y": np.float32(y)[:, None]}, np.arange(len(x)))
     task = LocalTask(model, initial, some, {"test": some}, training, (0, number), problem=Regression(),
                      client_settings=settings)  # fmt: skip
-    return cls(task, Memory(ContextStore()))
+    return CLIENT.find(name)(task, Memory(ContextStore()))
 
 
-def two_clients(cls, layers, training, **settings):
+def two_clients(name, layers, training, **settings):
     """f_0 = (2 - w)^2 and f_1 = (1 - 2w)^2."""
-    return [numbers(cls, [i + 1], [2 - i], training, layers, i, **settings) for i in range(2)]
+    return [numbers(name, [i + 1], [2 - i], training, layers, i, **settings) for i in range(2)]
 
 
 def fit(clients, x, **config):

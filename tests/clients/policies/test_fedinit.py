@@ -7,7 +7,6 @@ import pytest
 from flwr.app import RecordDict
 
 from clients import OBJECTIVES, LocalTraining
-from clients.policies.personal import FedInitClient
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.names import CLIENT
 
@@ -19,7 +18,7 @@ ONE = LocalTraining(1, 0)
 
 def test_three_rounds_by_hand():
     """w + 0.2 (2 - w) and w - 0.4 (2 w - 1), a step a round, from x + 0.5 (x - what was trained last)."""
-    clients = two_clients(FedInitClient, 1, ONE, relaxation=0.5)
+    clients = two_clients("fedinit", 1, ONE, relaxation=0.5)
     assert fit(clients, 1.0) == pytest.approx([1.2, 0.6])  # both from 1; the mean is 0.9
     assert fit(clients, 0.9) == pytest.approx([1.0, 0.61])  # 0.9 - 0.15 = 0.75 ->; 0.9 + 0.15 = 1.05 ->
     # of the mean, 0.805: 0.805 - 0.0975 = 0.7075 ->; 0.805 + 0.0975 = 0.9025 ->
@@ -29,7 +28,7 @@ def test_three_rounds_by_hand():
 
 
 def test_fedprox_pulls_to_the_received_model_not_to_where_the_round_begins():
-    client = two_clients(FedInitClient, 1, ONE, relaxation=0.5)[0]
+    client = two_clients("fedinit", 1, ONE, relaxation=0.5)[0]
     client.task = replace(client.task, objective=OBJECTIVES["fedprox"])
     assert fit([client], 1.0, mu=1.0) == pytest.approx([1.2])
     # at 0.75 the slope is 2 (0.75 - 2) + (0.75 - 0.9) = -2.65
@@ -38,7 +37,7 @@ def test_fedprox_pulls_to_the_received_model_not_to_where_the_round_begins():
 
 @pytest.mark.parametrize("name", ["fedinit", "fedbn+fedinit", "fedinit+fedper"])
 def test_only_shared_parameters_are_moved(name, monkeypatch):
-    client = make_client(CLIENT.find(name), RecordDict(), training=LocalTraining(1, 8))
+    client = make_client(name, RecordDict(), training=LocalTraining(1, 8))
     sent = client.fit(client.get_parameters({}), CONFIG).arrays.by_name()
     client.memory.commit()
     last = {n: a for n, a in sent.items() if n.endswith(("weight", "bias"))}

@@ -9,7 +9,6 @@ from torch.nn import functional
 
 from clients import Classification, FedRoDClient, LocalTraining, Regression
 from clients.policies.fedrod import Balanced
-from fedbn_flower.names import CLIENT
 
 from ..helpers import CONFIG, make_client, make_examples, small_model
 from .by_hand import NAMES, PULLED, arrays_of, of_batch, whole
@@ -37,7 +36,7 @@ def written(entries, p, x, y, steps):
 
 def test_two_rounds_are_those_of_the_formulas():
     """The personal head begins at 0, and goes on from where it was."""
-    client = make_client(FedRoDClient, RecordDict(), training=LocalTraining(3, 0))
+    client = make_client("fedrod", RecordDict(), training=LocalTraining(3, 0))
     x, y = whole(client)
     start, p = arrays_of(client), [np.zeros((3, 5)), np.zeros(3)]
     for server_round in (1, 2):
@@ -55,7 +54,7 @@ def test_two_rounds_are_those_of_the_formulas():
 
 @pytest.mark.parametrize("name", ["fedrod", "fedbn+fedrod", "silobn+fedrod"])
 def test_it_reports_of_the_sum_and_of_the_generic_head(name):
-    client = make_client(CLIENT.find(name), RecordDict(), training=LocalTraining(3, 8))
+    client = make_client(name, RecordDict(), training=LocalTraining(3, 8))
     update = client.fit(client.get_parameters({}), PULLED)
     client.memory.commit()
     kept = client.memory.read("fedrod")
@@ -77,7 +76,7 @@ def test_it_reports_of_the_sum_and_of_the_generic_head(name):
 
 
 def test_who_never_trained_or_is_new_predicts_by_the_generic_head():
-    client = make_client(FedRoDClient, RecordDict())
+    client = make_client("fedrod", RecordDict())
     start = client.get_parameters({})
     for config in (PULLED, PULLED | {"own-statistics": False}):
         loss, _, metrics = client.evaluate(start, config)
@@ -89,7 +88,7 @@ def test_who_never_trained_or_is_new_predicts_by_the_generic_head():
 
 
 def test_both_evaluations_are_fine_tuned_from_where_each_begins():
-    client = make_client(FedRoDClient, RecordDict())
+    client = make_client("fedrod", RecordDict())
     update = client.fit(client.get_parameters({}), CONFIG)
     client.memory.commit()
     plain, tuned = (client.evaluate(update.arrays, PULLED | more) for more in ({}, {"fine-tune": 3}))

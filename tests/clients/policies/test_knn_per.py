@@ -10,7 +10,6 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch import nn
 
 from clients import Classification, FedAvgClient, KNNPerClient, Regression
-from fedbn_flower.names import CLIENT
 
 from ..helpers import CONFIG, make_client, small_model
 from .by_hand import PULLED
@@ -19,7 +18,7 @@ from .by_hand import PULLED
 def made(name="knn-per", **settings):
     model = small_model()
     model[3] = nn.Tanh()  # a ReLU gives several examples the same features
-    client = make_client(CLIENT.find(name), RecordDict(), model=model)
+    client = make_client(name, RecordDict(), model=model)
     for key, value in settings.items():
         setattr(client, key, value)
     return client

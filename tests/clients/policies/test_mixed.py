@@ -6,15 +6,7 @@ import torch
 from flwr.app import RecordDict
 from torch import nn
 
-from clients import (
-    APFLClient,
-    FedALAClient,
-    FedAvgClient,
-    FedBNClient,
-    LocalTraining,
-    PerFedAvgClient,
-    PFedMeClient,
-)
+from clients import LocalTraining
 from clients.policies.fedala import is_steady
 from clients.policies.per_fedavg import divide
 from fedbn_flower.names import CLIENT
@@ -47,7 +39,7 @@ def test_apfl_two_rounds_by_hand():
 
     Not on a mixture of two models' gradients, as in PFLlib and FL-bench, nor with their 0.02 alpha.
     """
-    client = two_clients(APFLClient, 2, LocalTraining(2, 0), apfl_alpha=0.5)[0]
+    client = two_clients("apfl", 2, LocalTraining(2, 0), apfl_alpha=0.5)[0]
     v, a = None, 0.5
 
     def gradient(w):
@@ -72,10 +64,10 @@ def test_apfl_two_rounds_by_hand():
 
 
 def test_apfls_share_stays_within_0_and_1_and_may_be_fixed():
-    client = two_clients(APFLClient, 1, LocalTraining(40, 0), apfl_alpha=0.5, apfl_adapt=False)[0]
+    client = two_clients("apfl", 1, LocalTraining(40, 0), apfl_alpha=0.5, apfl_adapt=False)[0]
     assert weight(client, 0.5)[1]["apfl-alpha"] == 0.5
     for x, rate in ((-30.0, 0.1), (30.0, 0.1)):
-        client = two_clients(APFLClient, 1, LocalTraining(3, 0), apfl_alpha=0.9)[0]
+        client = two_clients("apfl", 1, LocalTraining(3, 0), apfl_alpha=0.9)[0]
         for start in (1.0, x, -x):
             assert 0 <= weight(client, start, **{"client-lr": rate})[1]["apfl-alpha"] <= 1
 
@@ -89,7 +81,7 @@ def test_with_an_own_model_all_else_is_as_without_it(name, objective):
     records = RecordDict(), RecordDict()
     for server_round in (1, 2):
         pair = [
-            make_client(CLIENT.find(cls), record, objective=objective)
+            make_client(cls, record, objective=objective)
             for cls, record in zip((name, first or "shared"), records, strict=True)
         ]
         start = [a + a.dtype.type(0.01) if a.dtype.kind == "f" else a for a in pair[1].get_parameters({})]
@@ -105,7 +97,7 @@ def test_with_an_own_model_all_else_is_as_without_it(name, objective):
 
 
 def test_apfls_mix_has_batch_norm_statistics_of_its_own():
-    client = make_client(APFLClient, RecordDict())
+    client = make_client("apfl", RecordDict())
     sent, _ = fitted(client)
     kept = client.memory.read("apfl")
     assert not np.allclose(kept["2.running_mean"], 0)
@@ -117,7 +109,7 @@ def test_apfls_mix_has_batch_norm_statistics_of_its_own():
 def test_a_tied_weight_is_mixed_under_both_of_its_names():
     layer = nn.Linear(4, 4)
     client = make_client(
-        APFLClient, RecordDict(), model=nn.Sequential(nn.Flatten(), layer, nn.Linear(4, 4), layer)
+        "apfl", RecordDict(), model=nn.Sequential(nn.Flatten(), layer, nn.Linear(4, 4), layer)
     )
     sent, _ = fitted(client)
     client.evaluate([sent[name] for name in client.shared_names], PULLED)
@@ -133,7 +125,7 @@ def test_a_tied_weight_is_mixed_under_both_of_its_names():
 def test_pfedme_two_rounds_by_hand():
     """f = (2 - t)^2: thrice t -= 0.05 (2 (t - 2) + 4 (t - w)), then w -= 0.1 * 4 (w - t), twice a round."""
     settings = {"weight": 4.0, "steps": 3, "rate": 0.05}
-    client = two_clients(PFedMeClient, 1, LocalTraining(2, 0), **settings)[0]
+    client = two_clients("pfedme", 1, LocalTraining(2, 0), **settings)[0]
     for x in (0.5, 1.5):
         w = t = x
         for _ in range(2):
@@ -148,7 +140,7 @@ def test_pfedme_two_rounds_by_hand():
 
 def test_pfedme_evaluates_t_and_not_w():
     """In PFLlib the personal parameters are the model's own, which w overwrites before the evaluation."""
-    client = two_clients(PFedMeClient, 1, ONE)[0]
+    client = two_clients("pfedme", 1, ONE)[0]
     sent, metrics = weight(client, 0.5, **{"eval-splits": "test"})
     t = client.memory.read("pfedme")["0.weight"].item()
     assert t != pytest.approx(sent)
@@ -167,7 +159,7 @@ def test_per_fedavg_by_hand_on_different_batches(form):
     """
     rng = np.random.default_rng(3)
     x, y = rng.normal(size=12), rng.normal(size=12)
-    client = numbers(PerFedAvgClient, x, y, LocalTraining(1, 2), inner_rate=0.2, form=form, delta=0.1)
+    client = numbers("per-fedavg", x, y, LocalTraining(1, 2), inner_rate=0.2, form=form, delta=0.1)
     order_rng = np.random.default_rng([0, 0, 1])
     order_rng.integers(2**63)
     order, parts = order_rng.permutation(12), 2 if form == "fo" else 3
@@ -186,7 +178,7 @@ def test_per_fedavg_by_hand_on_different_batches(form):
 
 
 def test_per_fedavg_is_evaluated_after_one_step_and_forgets_it():
-    client = numbers(PerFedAvgClient, [1.0], [2.0], ONE, inner_rate=0.25)
+    client = numbers("per-fedavg", [1.0], [2.0], ONE, inner_rate=0.25)
     start = [np.float32([[0.5]])]
     tuned = 0.5 - 0.25 * 2 * (0.5 - 2)
     for _ in range(2):
@@ -198,7 +190,7 @@ def test_per_fedavg_is_evaluated_after_one_step_and_forgets_it():
 
 def test_per_fedavgs_statistics_follow_the_pass_at_w_alone():
     for form in ("fo", "hf"):
-        client = make_client(PerFedAvgClient, RecordDict())
+        client = make_client("per-fedavg", RecordDict())
         client.form = form
         sent, metrics = fitted(client)
         assert sent["2.num_batches_tracked"] == metrics["local-steps"] == (3 if form == "fo" else 2)
@@ -216,13 +208,13 @@ def top_of(sent):
     return {name: sent[name] for name in ("4.weight", "4.bias")}
 
 
-@pytest.mark.parametrize("cls", [FedALAClient, CLIENT.find("fedbn+fedala")])
+@pytest.mark.parametrize("cls", [CLIENT.find(name) for name in ("fedala", "fedbn+fedala")])
 def test_fedalas_second_and_third_round_against_numpy(cls):
     """Lower layers come as sent; W is learnt in evaluation mode, until losses are steady, then an epoch."""
     record = RecordDict()
     training, rng = LocalTraining(1, 8), np.random.default_rng(5)
     client = make_client(cls, record, training=training)
-    plain = make_client(FedBNClient if client.local_names else FedAvgClient, RecordDict(), training=training)
+    plain = make_client("fedbn" if client.local_names else "shared", RecordDict(), training=training)
     start = client.get_parameters({})
     first, expected = fitted(client, start)[0], fitted(plain, start)[0]
     for name, entry in first.items():
@@ -286,7 +278,7 @@ def written_mix(client, x, own, weights, server_round):
 
 
 def test_fedala_evaluates_what_comes_mixed_with_what_it_has():
-    client = make_client(FedALAClient, RecordDict())
+    client = make_client("fedala", RecordDict())
     sent, _ = fitted(client)
     x = {n: a + a.dtype.type(0.5) if n.startswith("4") else a for n, a in sent.items()}
     fitted(client, [x[n] for n in client.shared_names], **{"server-round": 2})
@@ -305,7 +297,7 @@ def test_losses_are_steady_after_ten():
 
 
 def test_how_many_layers_are_mixed():
-    client = make_client(FedALAClient, RecordDict())
+    client = make_client("fedala", RecordDict())
     for layers, names in ((1, {"4"}), (2, {"2", "4"}), (9, {"1", "2", "4"})):
         client.layers = layers
         fitted(client)
@@ -314,7 +306,7 @@ def test_how_many_layers_are_mixed():
 
 @pytest.mark.parametrize("name", ["apfl", "pfedme", "fedala", "fedrod"])
 def test_a_personal_part_that_diverges_is_not_kept(name, monkeypatch):
-    client = make_client(CLIENT.find(name), RecordDict(), model=small_model())
+    client = make_client(name, RecordDict(), model=small_model())
     remember = type(client).remember
 
     def diverged(self, kept):

@@ -6,32 +6,16 @@ import torch
 from flwr.app import RecordDict
 from torch import nn
 
-from clients import (
-    CLIENTS,
-    ContextStore,
-    DittoClient,
-    Examples,
-    FedAvgClient,
-    FedBABUClient,
-    FedPerClient,
-    FedRepClient,
-    LGFedAvgClient,
-    LocalTraining,
-    SiloBNClient,
-)
+from clients import CLIENTS, ContextStore, Examples, LocalTraining
 from clients.training import FineTuning
 
 from ..helpers import CONFIG, make_client, small_model
 from .by_hand import PULLED, fit, two_clients
 
 
-class SiloBNDitto(DittoClient, SiloBNClient):
-    """silobn+ditto, as a run makes it."""
-
-
 def test_two_rounds_of_ditto_by_hand():
     """w - 0.1 * 2 (w - 2) and w - 0.1 * 4 (2 w - 1), twice a round; v with 0.1 * 0.5 (v - x) more."""
-    clients = two_clients(DittoClient, 1, LocalTraining(2, 0), ditto_lambda=0.5)
+    clients = two_clients("ditto", 1, LocalTraining(2, 0), ditto_lambda=0.5)
 
     def personal():
         return [client.memory.read("personal")["0.weight"].item() for client in clients]
@@ -48,7 +32,7 @@ def test_two_rounds_of_ditto_by_hand():
 
 def test_two_rounds_of_fedrep_by_hand():
     """f = (h a x - y)^2, a the body: h -= 0.1 * 2 a x (h a x - y) twice, then a with h as it is now."""
-    clients = two_clients(FedRepClient, 2, LocalTraining(1, 0), head_epochs=2)
+    clients = two_clients("fedrep", 2, LocalTraining(1, 0), head_epochs=2)
 
     def heads():
         return [client.memory.read("local")["1.weight"].item() for client in clients]
@@ -66,7 +50,7 @@ def test_two_rounds_of_fedrep_by_hand():
 
 def test_two_rounds_of_lg_fedavg_by_hand():
     """f = (h a x - y)^2, a the body at home, h the head: each -= 0.1 * 2 x (h a x - y) times the other."""
-    clients = two_clients(LGFedAvgClient, 2, LocalTraining(1, 0))
+    clients = two_clients("lg-fedavg", 2, LocalTraining(1, 0))
 
     def bodies():
         return [client.memory.read("local")["0.weight"].item() for client in clients]
@@ -85,7 +69,7 @@ def test_two_rounds_of_lg_fedavg_by_hand():
 
 def test_two_rounds_of_fedbabu_by_hand():
     """f = (h a x - y)^2: a -= 0.2 h x (h a x - y) with h = 1 in all rounds; fine-tuning steps both."""
-    clients = two_clients(FedBABUClient, 2, LocalTraining(1, 0))
+    clients = two_clients("fedbabu", 2, LocalTraining(1, 0))
     assert [client.shared_names for client in clients] == [["0.weight", "1.weight"]] * 2
     one, client = np.ones((1, 1), np.float32), clients[0]
     for a, expected in ((1.0, [1.2, 0.6]), (0.9, [0.9 + 0.2 * 1.1, 0.9 - 0.4 * 0.8])):
@@ -102,7 +86,7 @@ def test_in_fedbabus_training_nothing_of_the_head_moves(objective):
     """Nor by weight decay, nor its BatchNorm; it trains again afterwards."""
     model = Watched()
     training = LocalTraining(2, 8, "sgd", 0.9, 0.1)
-    client = make_client(FedBABUClient, model=model, training=training, objective=objective)
+    client = make_client("fedbabu", model=model, training=training, objective=objective)
     for server_round in (1, 2):
         update = client.fit(client.get_parameters({}), CONFIG | {"server-round": server_round})
         client.memory.commit()
@@ -118,7 +102,7 @@ def test_in_fedbabus_training_nothing_of_the_head_moves(objective):
 def test_fedbabus_fine_tuning_is_of_the_whole_model_in_training_mode():
     """Its BatchNorm in the head too."""
     model = Watched()
-    client = make_client(FedBABUClient, model=model)
+    client = make_client("fedbabu", model=model)
     client.evaluate(client.get_parameters({}), PULLED | {"fine-tune": 3})
     modes = [modes for modes, _, _ in model.seen]
     assert modes[:3] == [[{True}, {True}]] * 3
@@ -145,7 +129,7 @@ class Watched(nn.Module):
 
 def test_fedrep_trains_one_half_while_nothing_of_the_other_moves():
     model = Watched()
-    client = make_client(FedRepClient, model=model, training=LocalTraining(2, 8))
+    client = make_client("fedrep", model=model, training=LocalTraining(2, 8))
     client.fit(client.get_parameters({}), CONFIG)
     head, body = model.seen[:50], model.seen[50:]  # 5 batches an epoch: 10 of the head, 2 of the body
     assert len(body) == 10
@@ -164,9 +148,9 @@ def test_fedrep_trains_one_half_while_nothing_of_the_other_moves():
 def test_dittos_batch_norm_statistics_are_the_personal_models():
     """It evaluates by them whatever comes; before it ever trained it estimates those at home (AdaBN)."""
     record = RecordDict()
-    client = make_client(SiloBNDitto, record)
+    client = make_client("silobn+ditto", record)
     start = client.get_parameters({})
-    new = make_client(SiloBNClient).evaluate(start, PULLED)
+    new = make_client("silobn").evaluate(start, PULLED)
     assert client.evaluate(start, PULLED) == new
     update = client.fit(start, PULLED)
     client.memory.commit()
@@ -174,14 +158,14 @@ def test_dittos_batch_norm_statistics_are_the_personal_models():
     personal, local = (client.memory.read(group) for group in ("personal", "local"))
     assert personal.keys() == client.task.initial.keys()
     assert not np.array_equal(personal["2.running_mean"], local["2.running_mean"])
-    again = make_client(SiloBNDitto, record, model=small_model(5))
+    again = make_client("silobn+ditto", record, model=small_model(5))
     again.evaluate([a + 1 for a in start], PULLED)
     for name, entry in again.task.model.state_dict().items():
         np.testing.assert_array_equal(entry.numpy(), personal[name])
 
 
 def test_a_personal_model_that_diverges_is_reported_and_not_kept():
-    client = make_client(DittoClient, RecordDict())
+    client = make_client("ditto", RecordDict())
     client.ditto_lambda = 1e30
     with pytest.raises(FloatingPointError, match="training diverged"):
         client.fit(client.get_parameters({}), CONFIG)
@@ -190,7 +174,7 @@ def test_a_personal_model_that_diverges_is_reported_and_not_kept():
 
 def test_fine_tuning_by_hand():
     """Two steps of w - 0.05 * 2 (w - 2) from 1: 1.1, 1.19; the rate is 0.1 * 0.5 in round 2."""
-    client, _ = two_clients(FedAvgClient, 1, LocalTraining(1, 0))
+    client, _ = two_clients("shared", 1, LocalTraining(1, 0))
     config = PULLED | {"fine-tune": 2, "server-round": 2, "client-lr": 0.05}
     assert client.evaluate([np.float32([[1.0]])], config)[0] == pytest.approx(0.81**2)
     update = client.fit([np.float32([[1.0]])], config)
@@ -202,7 +186,7 @@ def test_fine_tuning_by_hand():
 def test_fine_tuning_is_forgotten(name):
     def trained(**config):
         record = RecordDict()
-        client = make_client(CLIENTS[name], record, training=LocalTraining(1, 8))
+        client = make_client(name, record, training=LocalTraining(1, 8))
         update = client.fit(client.get_parameters({}), PULLED | config)
         client.memory.commit()
         return client, update, record
@@ -228,9 +212,9 @@ def test_fine_tuning_is_forgotten(name):
 def test_a_tied_head_keeps_the_embedding_at_home():
     layer = nn.Linear(4, 4)
     model = nn.Sequential(nn.Flatten(), layer, nn.Linear(4, 4), layer)
-    client = make_client(FedPerClient, model=model)
+    client = make_client("fedper", model=model)
     assert client.local_names == ["1.weight", "1.bias", "3.weight", "3.bias"]
-    client = make_client(FedPerClient)
+    client = make_client("fedper")
     assert client.local_names == ["4.weight", "4.bias"]
 
 
@@ -243,7 +227,7 @@ def test_fedrep_trains_what_can_be_trained(frozen):
     if frozen == "body":
         for p in model[2].parameters():
             p.requires_grad_(False)
-    client = make_client(FedRepClient, model=model)
+    client = make_client("fedrep", model=model)
     client.fit(client.get_parameters({}), CONFIG)
     moved = [
         not np.array_equal(p.detach().numpy(), client.task.initial[n]) for n, p in model.named_parameters()
@@ -263,14 +247,14 @@ def test_every_training_of_a_round_shuffles_by_itself(monkeypatch, name, epochs)
         return iter(found)
 
     monkeypatch.setattr(Examples, "batches", noted)
-    client = make_client(CLIENTS[name])
+    client = make_client(name)
     client.fit(client.get_parameters({}), PULLED | {"fine-tune": 7})
     assert len(orders) == len(set(orders)) == epochs + 2
 
 
 @pytest.mark.parametrize("steps", [1, 2, 11])
 def test_fine_tuning_has_its_steps_whatever_an_epoch_has(steps):
-    client = make_client(FedAvgClient, training=LocalTraining(1, 8))
+    client = make_client("shared", training=LocalTraining(1, 8))
     count = len(client.task.train)
     epoch = -(-count // 8)
     run = client.begin_run(dict(client.task.model.named_parameters()), CONFIG, {})

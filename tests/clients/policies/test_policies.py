@@ -7,7 +7,6 @@ from flwr.app import RecordDict
 from torch import nn
 
 from clients import CLIENTS, FedAvgClient, FedBNClient, LocalTraining, SiloBNClient
-from fedbn_flower.names import CLIENT
 
 from ..helpers import CONFIG, make_client, small_model
 
@@ -52,7 +51,7 @@ def test_a_module_used_twice_is_local_under_both_names():
 
 @pytest.mark.parametrize("name", CLIENTS)
 def test_shared_and_local_make_up_the_model(name):
-    client = make_client(CLIENTS[name])
+    client = make_client(name)
     assert sorted(client.shared_names + client.local_names) == sorted(client.task.initial)
     assert [a.shape for a in client.get_parameters({})] == [
         client.task.initial[n].shape for n in client.shared_names
@@ -61,8 +60,8 @@ def test_shared_and_local_make_up_the_model(name):
 
 def test_clients_that_share_a_module_do_not_leak_into_each_other():
     model = small_model()
-    one, other = (make_client(FedBNClient, model=model, seed=s) for s in (1, 2))
-    alone = make_client(FedBNClient, model=small_model(), seed=2)
+    one, other = (make_client("fedbn", model=model, seed=s) for s in (1, 2))
+    alone = make_client("fedbn", model=small_model(), seed=2)
     start = one.get_parameters({})
     one.fit(start, CONFIG)
     for mixed, separate in zip(other.fit(start, CONFIG)[0], alone.fit(start, CONFIG)[0], strict=True):
@@ -71,7 +70,7 @@ def test_clients_that_share_a_module_do_not_leak_into_each_other():
 
 def test_a_client_that_never_trained_estimates_its_statistics_on_its_own_images():
     """One pass, the cumulative average: with one batch, the batch's own mean and unbiased variance."""
-    client = make_client(FedBNClient)
+    client = make_client("fedbn")
     client.evaluate(client.get_parameters({}), CONFIG | {"eval-splits": "test"})
     linear, norm = client.task.model[1], client.task.model[2]
     images, _ = next(client.task.train.load([np.arange(len(client.task.train))]))
@@ -84,7 +83,7 @@ def test_a_client_that_never_trained_estimates_its_statistics_on_its_own_images(
 
 
 def test_an_entry_of_the_wrong_shape_is_refused_by_name():
-    client = make_client(FedAvgClient)
+    client = make_client("shared")
     parameters = client.get_parameters({})
     parameters[0] = parameters[0].T
     with pytest.raises(ValueError, match=r"1\.weight has shape \(4, 5\), expected \(5, 4\)"):
@@ -97,7 +96,7 @@ def test_in_either_order_both_of_two_joined_clients_train(trains, other):
     """FedRep and FedBABU have trainings of their own, after which no other client's method has its turn."""
     outcomes = []
     for name in (f"{trains}+{other}", f"{other}+{trains}"):
-        client = make_client(CLIENT.find(name), RecordDict(), training=LocalTraining(1, 8))
+        client = make_client(name, RecordDict(), training=LocalTraining(1, 8))
         if other == "fedala":
             client.layers = 2  # the top one is the head, at home
         for server_round in (1, 2):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from clients import Classification, Examples, FedAvgClient, LocalTraining, Received
+from clients import Classification, Examples, LocalTraining, Received
 from clients.objectives import Objective
 from clients.problems.evaluation import evaluate_splits
 from clients.training import LocalRun, train_model
@@ -29,7 +29,7 @@ SHARES = [(1.0, [5, 5]), (0.51, [5, 1]), (0.5, [5]), (0.31, [4]), (0.1, [1]), (0
 
 def test_a_share_is_so_many_steps_rounded_up_and_one_at_least():
     """Those that come first in all of the work, which is the default; a last epoch of none is none."""
-    assert make_client(FedAvgClient).task.share(1) == 1.0
+    assert make_client("shared").task.share(1) == 1.0
     for share, steps in SHARES:
         everything, run = local_run(1.0), local_run(share)
         own = list(run.epochs(run.generator()))
@@ -63,7 +63,7 @@ def test_figures_of_training_are_over_the_partial_epoch():
 
 def test_scaffold_divides_by_the_steps_that_were_done():
     """With c_i = c = 0: c_i+ = (x - x_i) / (K lr), K = 3 of 10."""
-    client = sharing(make_client(FedAvgClient, training=TWO_EPOCHS, objective="scaffold"), 0.3)
+    client = sharing(make_client("shared", training=TWO_EPOCHS, objective="scaffold"), 0.3)
     start = client.get_parameters({}).by_name()
     control = {n: np.zeros_like(client.task.initial[n]) for n in client.trained_names}
     update = client.fit(Received(start, {"control": control}), CONFIG)

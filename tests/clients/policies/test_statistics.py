@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from clients import FBNClient, FedAvgClient, FixBNClient, HBNClient, LocalTraining
+from clients import FedAvgClient, FixBNClient, HBNClient, LocalTraining
 from clients.modules.layers import HybridBatchNorm
 from clients.modules.moments import pooled
 
@@ -30,7 +30,7 @@ def fitted(cls, model=None, batch_size=0, objective="plain", fix_from=2, **confi
 
 def test_a_round_of_fbn_by_hand():
     """What it evaluates has the statistics that normalised its training: moments are for the server."""
-    client, entries, sent = fitted(FBNClient)
+    client, entries, sent = fitted("fbn")
     expected, seen = train(entries, *whole(client), 0.1, 3, of_received(entries))
     for name, array in expected.items():
         np.testing.assert_allclose(sent[name], array, atol=2e-6)
@@ -50,7 +50,7 @@ def test_passes_of_other_models_are_not_gathered():
     found = []
     for objective in ("plain", "moon"):
         moon = {"mu": 1e-9, "moon-temperature": 0.5}
-        client, _, sent = fitted(FBNClient, objective=objective, **moon)
+        client, _, sent = fitted("fbn", objective=objective, **moon)
         client.memory.commit()
         again = client.fit(list(sent.values()), CONFIG | moon | {"server-round": 2})
         found.append(again.arrays.by_name())
@@ -84,7 +84,7 @@ def test_a_variance_is_never_negative():
 
 def test_inputs_that_overflow_have_diverged():
     """(1.5e19 + 1e19)^2 is more than float32 holds, where every entry of the model is finite."""
-    client = make_client(FBNClient)
+    client = make_client("fbn")
     first = np.float32([1, 0, 0, 0, 0])
     entries = {**client.task.initial, "2.weight": 0 * first}
     entries |= {"1.bias": np.float32(1.5e19) * first, "2.running_mean": np.float32(-1e19) * first}
@@ -113,7 +113,7 @@ def mix(entries):
 
 def test_a_round_of_hbn_by_hand():
     """What is learnt by formula, the factor of the mix too, which stays at home."""
-    client, entries, sent = fitted(HBNClient, hybrid_model())
+    client, entries, sent = fitted("hbn", hybrid_model())
     expected, _ = train(entries, *whole(client), 0.1, 3, mix(entries))
     factor = client.memory.read("local")["2.factor"]
     assert np.abs(factor).max() > 1e-4
@@ -126,7 +126,7 @@ def test_a_round_of_hbn_by_hand():
 @pytest.mark.parametrize("batch_size", [0, 7])
 def test_statistics_are_of_the_received_model_over_all_examples(batch_size):
     """The code of the paper's authors passes one batch of 64; the trained model's statistics are others."""
-    client, entries, sent = fitted(HBNClient, hybrid_model(), batch_size)
+    client, entries, sent = fitted("hbn", hybrid_model(), batch_size)
     x, _ = whole(client)
     z = x.numpy() @ entries["1.weight"].T + entries["1.bias"]
     np.testing.assert_allclose(sent["2.running_mean"], z.mean(0), atol=1e-6)
@@ -141,7 +141,7 @@ def test_statistics_are_of_the_received_model_over_all_examples(batch_size):
 
 def test_more_examples_than_one_batch_of_evaluation():
     """Of 2500 examples in batches of at most 1000, to the rounding of float32."""
-    client = make_client(HBNClient, None, hybrid_model(), 0, LocalTraining(batch_size=500))
+    client = make_client("hbn", None, hybrid_model(), 0, LocalTraining(batch_size=500))
     rng = np.random.default_rng(0)
     images = rng.normal(100, 1, (2500, 1, 2, 2)).astype(np.float32)
     client.task.train.__dict__.update(
@@ -186,7 +186,7 @@ def test_what_stays_at_home_is_found_by_type():
 
 @pytest.mark.parametrize("server_round", [1, 2, 3])
 def test_a_round_of_fixbn_by_hand(server_round):
-    client, entries, sent = fitted(FixBNClient, **{"server-round": server_round})
+    client, entries, sent = fitted("fixbn", **{"server-round": server_round})
     normalise = of_batch if server_round == 1 else of_received(entries)
     expected, seen = train(entries, *whole(client), 0.1, 3, normalise)
     for name, array in expected.items():
@@ -202,7 +202,7 @@ def test_a_round_of_fixbn_by_hand(server_round):
 
 @pytest.mark.parametrize(("rounds", "first"), [(10, 6), (9, 5), (1, 1), (2, 2)])
 def test_by_default_the_second_half(rounds, first):
-    client = make_client(FixBNClient)
+    client = make_client("fixbn")
     client.rounds = rounds
     still = [bool(client.still_in(server_round)) for server_round in range(1, rounds + 1)]
     assert still == [server_round >= first for server_round in range(1, rounds + 1)]
@@ -217,6 +217,6 @@ def test_instance_norm_goes_on_as_in_fedavg():
     model = nn.Sequential(
         nn.InstanceNorm2d(1, track_running_stats=True), nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(4, 3)
     )
-    client = make_client(FixBNClient, None, model)
+    client = make_client("fixbn", None, model)
     client.fix_from = 1
     assert client.still_in(1) == {"1"}
