@@ -189,7 +189,7 @@ def fedspeed(clients, rho=0.2, a=0.7, lam=4.0):
         yield x, x
 
 
-def fedsmoo(clients, rho=0.2, beta=5.0):
+def fedsmoo(clients, total=9, rho=0.2, beta=5.0):
     """mu_i changes in every step; h and x are FedDyn's with alpha 1 / beta."""
     x, h, s = START.copy(), np.zeros(SIZE), np.zeros(SIZE)
     dual, mu = np.zeros((CLIENTS, SIZE)), np.zeros((CLIENTS, SIZE))
@@ -205,7 +205,7 @@ def fedsmoo(clients, rho=0.2, beta=5.0):
 
             ends[i] = clients.descend(i, x, lambda g, w, i=i: g - dual[i] + (w - x) / beta, uphill=uphill)
             dual[i] -= (ends[i] - x) / beta
-        h = h - sum(ends[i] - x for i in arrived) / (beta * CLIENTS)
+        h = h - sum(ends[i] - x for i in arrived) / (beta * total)
         x = mean(ends, arrived) - beta * h
         s = rho * unit(mean(part, arrived))
         yield x, x
@@ -291,7 +291,9 @@ CASES = {
     "fedavg with fedspeed": (
         fedspeed, {"objective": "fedspeed", "rho": 0.2, "speed-alpha": 0.7, "speed-lambda": 4.0},
     ),
-    "fedsmoo": (fedsmoo, {"server": {"rho": 0.2, "beta": 5.0}, "rho": 0.2, "smoo-beta": 5.0}),
+    "fedsmoo of nine": (
+        fedsmoo, {"server": {"rho": 0.2, "beta": 5.0, "num_clients": 9}, "rho": 0.2, "smoo-beta": 5.0},
+    ),
     "fedadmm": (fedadmm, {"admm-rho": 0.4}),
     "fedadmm with eta": (partial(fedadmm, eta=0.5), {"server": {"eta": 0.5}, "admm-rho": 0.4}),
     **{
