@@ -52,11 +52,14 @@ def test_every_choice_of_the_run_is_said(usual):
     assert "@inproceedings{reddi2021adaptive," in methods(usual)
 
 
-def test_settings_that_are_not_the_default_are_said_and_code_of_ones_own_is_not_run(ran, usual, tmp_path):
+def test_settings_that_are_not_the_default_are_said(ran):
     keys = {"mean": "trimmed", "trim": 0.25, "min_replies": 2}
     found = paragraphs(ran(strategy="fedavg", **keys))["Aggregation"]
     assert re.search(r"`fedavg` .*\(mean trimmed, trim 0\.25, min-replies 2\b.*\)\. What stayed", found)
     assert "all with the same weight" in found
+
+
+def test_code_of_ones_own_is_named_and_not_run(usual, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("raise SystemExit('it was run')")
     own = replace(usual, config={**usual.config, "strategy": f"{file}:SignSGD"})

@@ -203,8 +203,11 @@ def test_a_star_and_a_note_are_kept_and_the_difference_of_two_runs_is_their_keys
     }
 
 
-def test_a_group_is_the_mean_of_its_runs_and_their_spread_and_smoothing_that_of_the_last_values(runs):
+def test_smoothing_is_the_mean_of_the_last_values():
     assert smoothed([1, 2, 3, 6], 3) == [1, 1.5, 2, 11 / 3]
+
+
+def test_a_group_is_the_mean_of_its_runs_and_their_spread(runs):
     index = index_of(runs, "watch")
     line = line_of("avg", [index.entries["avg-0"], index.entries["avg-1"]], "accuracy", ROUND)
     mean, spread = (0.7512345678901234 + 0.8125) / 2, (0.8125 - 0.7512345678901234) / 2**0.5

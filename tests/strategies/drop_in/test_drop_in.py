@@ -220,10 +220,7 @@ def test_replies(rule):
         both(lambda api, given=given: phase(make(api, rule), given))
 
 
-# ---- records, metric functions and arrays -------------------------------------------------------------
-
-
-# ---- metric functions -------------------------------------------------------------------------------
+# ---- metric functions ---------------------------------------------------------------------------------
 
 
 def from_a_config(records, key):
