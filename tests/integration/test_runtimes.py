@@ -122,6 +122,7 @@ def test_exit_statuses(tmp_path, cache_dir, capsys):
     assert "Traceback" not in error
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("pictures_not_drawn")
 @pytest.mark.skipif(not MNIST.exists(), reason="needs ../shared/data/mnist")
 def test_two_silos_of_mnist(tmp_path, cache_dir):
