@@ -130,9 +130,10 @@ DECIMALS = (
     ("0.318", "850", "1.601", "999", "2.007", "412"),
     ("3.318", "5", "1.601", "0", "2.007", "2.310"),
     ("3.318", "3.000", "1.600", "1.000", "2.007", "2.310"),
+    ("7.318", "5", "8.600", "3", "9.010", "2"),
 )
 case(
     "decimals",
-    encoded("age,bmi,sex=f|m,cost0,cost1,cost2,cost3,cost4"),
+    encoded("age,bmi,sex=f|m,cost0,cost1,cost2,cost3,cost4,cost5"),
     csv(R.assign(**{f"cost{k}": np.resize(texts, 40) for k, texts in enumerate(DECIMALS)})),
 )

@@ -95,7 +95,7 @@ def sites(root, i, k):
     ids=lambda value: getattr(value, "__name__", str(value)),
 )
 def test_no_patient_is_on_both_sides_nor_at_two_clients(configured, tmp_path, layout, known_by, keys):
-    for i in range(9):
+    for i in range(6):
         for k in range(2):
             write_dicom(layout(tmp_path / "data", i, k), some(4, 4), **{known_by: f"1.{i}"})
     inputs = inputs_of(
@@ -104,12 +104,12 @@ def test_no_patient_is_on_both_sides_nor_at_two_clients(configured, tmp_path, la
     train, validation, test = sides_of(inputs)
     units, of_test = inputs.dataset.train.units, inputs.dataset.test.units
     found = [{*units[train]}, {*units[validation]}, {*of_test[test]}]
-    assert sum(map(len, found)) == len(set().union(*found)) == 9
-    assert sum(map(len, (train, validation, test))) == 18
+    assert sum(map(len, found)) == len(set().union(*found)) == 6
+    assert sum(map(len, (train, validation, test))) == 12
     shares = inputs.partitions.train
     assert not {*units[shares[0]]} & {*units[shares[1]]}
     (note,) = [one.text for one in of_groups(inputs, sides_of(inputs)) if "groups" in one.text]
-    assert note.startswith("groups: 9 values of 'PatientID', none on both sides")
+    assert note.startswith("groups: 6 values of 'PatientID', none on both sides")
 
 
 def test_patients_of_single_pictures_are_divided_as_before(load, tmp_path):

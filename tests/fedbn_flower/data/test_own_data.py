@@ -7,8 +7,7 @@ from flwr.app import Message, RecordDict
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime.grid import LocalGrid, node_context, partition_of
+from fedbn_flower.runtime.grid import LocalGrid, identify_process, node_context, partition_of
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.adapter import answer_all
@@ -64,26 +63,6 @@ def folders(configured, write_site, tmp_path):
     return [tmp_path / "site-0", tmp_path / "site-1"]
 
 
-def test_sites_with_their_own_data_give_the_model_of_the_simulation(configured, folders, tmp_path):
-    """The first site has classes 0-4 only: the run says that there are ten."""
-    config = configured(dataset="shape:1x8x8:10", client="shared", rounds=1)
-    configs = [
-        {"data-path": str(f), "partition-id": i, "cache-dir": str(tmp_path / "cache")}
-        for i, f in enumerate(folders)
-    ]
-    federation = Federation(config)
-    (tmp_path / "run").mkdir()
-    results = RunFolder(tmp_path / "run", federation)
-    got = federation.run(Sites(config, configs), [results])
-    results.finish()
-    simulated = configured(client="shared", rounds=1)
-    expected = Federation(simulated).run(InlineGrid(2, simulated.to_user_config()), [])
-    for name, array in expected.items():
-        np.testing.assert_array_equal(got[name].numpy(), array.numpy())
-    assert not (tmp_path / "run" / "partitions.png").exists()
-    assert '"global": null' in (tmp_path / "run" / "summary.json").read_text()
-
-
 def test_what_is_decoded_of_a_sites_data_goes_where_the_site_says(configured, folders, tmp_path):
     """A run cannot have a site write elsewhere."""
     config = configured(dataset="shape:1x8x8:10", cache_dir=str(tmp_path / "theirs"))
@@ -124,8 +103,8 @@ def test_a_site_without_data_says_so(configured):
     ],
 )
 def test_which_partition_a_node_reports(configured, node_config, answer):
-    config = configured()
-    context = node_context(0, 2, config.to_user_config())
+    identify_process()
+    context = node_context(0, 2, configured().to_user_config())
     context.node_config = node_config
     (reply,) = answer_all([Message(RecordDict(), 2, "query.partition_id")], [context])
     if isinstance(answer, str):

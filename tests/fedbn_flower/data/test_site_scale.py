@@ -57,7 +57,10 @@ def test_a_constant_channel_has_the_deviation_1():
 
 
 def test_sites_standardise_as_one_place_would(configured, sites, tmp_path):
-    """Asked once, before round 1; the model has the bits of a simulation that sees all images."""
+    """Asked once, before round 1; the model has the bits of a simulation that sees all images.
+
+    The first site has classes 0-4 only: the run says that there are ten.
+    """
     simulated = configured(client="shared", normalize=True)
     expected = Federation(simulated).run(InlineGrid(2, simulated.to_user_config()), [])
     (tmp_path / "run").mkdir()
@@ -66,6 +69,8 @@ def test_sites_standardise_as_one_place_would(configured, sites, tmp_path):
     results = RunFolder(tmp_path / "run", federation)
     got = federation.run(grid, [results])
     results.finish()
+    assert not (tmp_path / "run" / "partitions.png").exists()
+    assert '"global": null' in (tmp_path / "run" / "summary.json").read_text()
     for name, array in expected.items():
         np.testing.assert_array_equal(got[name].numpy(), array.numpy())
     told = [m.metadata.message_type for m in grid.messages[:5]]
