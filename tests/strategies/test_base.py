@@ -63,6 +63,13 @@ def test_a_layout_flattens_and_restores_a_model():
             np.testing.assert_array_equal(entry, MODEL[name], strict=True)
 
 
+def test_metrics_are_averaged_over_the_clients_that_report_them():
+    metrics = [{"loss": 1.0}, {"loss": 4.0, "extra": 7.0}]
+    grid = CannedGrid(2, lambda m, i: train_reply(m, moved(0.0), [3, 1][i], **metrics[i]))
+    _, mean = train(FedAvg(), MODEL, grid)
+    assert dict(mean) == {"loss": 1.75, "extra": 7.0, "local-steps": 5.0}
+
+
 @pytest.mark.parametrize(
     ("step", "got"),
     [

@@ -27,7 +27,7 @@ def train(strategy, grid, server_round=1):
 # ---- min_replies ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rule", ["fedavg", "fedadam", "scaffold"])
+@pytest.mark.parametrize("rule", OF_MODELS)
 def test_too_few_usable_answers_leave_model_and_rule_as_they_were(rule, caplog):
     strategy = OF_MODELS[rule](min_replies=3)
     broken = set()
