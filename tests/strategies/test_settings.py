@@ -4,38 +4,24 @@ import inspect
 
 import pytest
 
+import strategies
 from fedbn_flower.core.ground.settings import allowed, checked, declared, flag, model_of
-from strategies import (
-    FedAdagrad,
-    FedAdam,
-    FedAvg,
-    FedAvgM,
-    FedDyn,
-    FedNova,
-    FedProto,
-    FedProx,
-    FedSat,
-    FedTrimmedAvg,
-    FedYogi,
-    PseudoGradientStrategy,
-    setting,
-)
 from strategies.aggregation.named_means import FORM
 
 
 class Base:
     """Three settings."""
 
-    eta: float = setting(0.1, gt=0, alias="server-lr", description="rate")
-    _mean: int = setting(3, ge=1, le=7, description="hidden")
-    on: bool = setting(True, description="switch")
+    eta: float = strategies.setting(0.1, gt=0, alias="server-lr", description="rate")
+    _mean: int = strategies.setting(3, ge=1, le=7, description="hidden")
+    on: bool = strategies.setting(True, description="switch")
 
 
 class Derived(Base):
     """One default changed, one setting taken back, one added."""
 
     eta = 0.5
-    number: int | None = setting(None, gt=0, description="optional")
+    number: int | None = strategies.setting(None, gt=0, description="optional")
 
     @property
     def on(self):
@@ -81,7 +67,7 @@ def test_what_is_not_allowed_is_reported(given, output):
 
 
 def test_words():
-    fields = model_of(PseudoGradientStrategy).model_fields
+    fields = model_of(strategies.PseudoGradientStrategy).model_fields
     assert {name: allowed(field) for name, field in fields.items()} == {
         "seed": "a whole number >= 0",
         "mean": FORM,
@@ -91,23 +77,23 @@ def test_words():
         "min_replies": "a whole number >= 1",
         "node_timeout": "a number >= 0",
     }
-    assert allowed(model_of(FedDyn).model_fields["num_clients"]) == "a whole number > 0"
+    assert allowed(model_of(strategies.FedDyn).model_fields["num_clients"]) == "a whole number > 0"
 
 
 def test_a_subclass_of_a_rule_changes_a_default():
-    class Faster(FedAdagrad):
+    class Faster(strategies.FedAdagrad):
         eta = 0.3
 
-    assert (FedAdagrad().eta, Faster().eta, Faster(eta=0.2).eta) == (0.01, 0.3, 0.2)
+    assert (strategies.FedAdagrad().eta, Faster().eta, Faster(eta=0.2).eta) == (0.01, 0.3, 0.2)
     assert inspect.signature(Faster).parameters["eta"].default == 0.3
 
 
 def test_signatures_for_help_and_editors():
-    class Own(FedAvg):
+    class Own(strategies.FedAvg):
         def __init__(self, patience, **kwargs):
             super().__init__(**kwargs)
 
-    class Plain(FedProx):
+    class Plain(strategies.FedProx):
         pass
 
     class OfOwn(Own):
@@ -116,24 +102,36 @@ def test_signatures_for_help_and_editors():
     assert list(inspect.signature(Own).parameters) == ["patience", "kwargs"]
     assert list(inspect.signature(OfOwn).parameters) == ["patience", "kwargs"]
     for rule, name, default in (
-        (FedProx, "proximal_mu", 0.0),
+        (strategies.FedProx, "proximal_mu", 0.0),
         (Plain, "proximal_mu", 0.0),
-        (FedAvgM, "server_momentum", 0.9),
-        (FedAvg, "eta", 1.0),
-        (FedTrimmedAvg, "beta", 0.2),
+        (strategies.FedAvgM, "server_momentum", 0.9),
+        (strategies.FedAvg, "eta", 1.0),
+        (strategies.FedTrimmedAvg, "beta", 0.2),
     ):
         assert inspect.signature(rule).parameters[name].default == default
-    assert "trim" not in inspect.signature(FedTrimmedAvg).parameters
+    assert "trim" not in inspect.signature(strategies.FedTrimmedAvg).parameters
 
 
 MISTAKEN = [
-    (FedYogi, {"lr": 0.1}, "FedYogi has no argument 'lr'; did you mean eta (server learning rate)?"),
-    (FedYogi, {"server_lr": 0.1}, "FedYogi has no argument 'server_lr'; did you mean eta (server"),
-    (FedYogi, {"epsilon": 1e-8}, "FedYogi has no argument 'epsilon'; did you mean tau (degree"),
-    (FedYogi, {"beta1": 0.9}, "FedYogi has no argument 'beta1'; did you mean beta_1?"),
-    (FedAvgM, {"learning_rate": 1}, "FedAvgM has no argument 'learning_rate'; did you mean server_l"),
-    (FedProx, {"mu": 1}, "FedProx has no argument 'mu'; did you mean proximal_mu (weight"),
-    (FedAvg, {"xyzzy": 1}, "FedAvg has no argument 'xyzzy'; it has fraction_train, fraction_evaluate,"),
+    (
+        strategies.FedYogi,
+        {"lr": 0.1},
+        "FedYogi has no argument 'lr'; did you mean eta (server learning rate)?",
+    ),
+    (strategies.FedYogi, {"server_lr": 0.1}, "FedYogi has no argument 'server_lr'; did you mean eta (server"),
+    (strategies.FedYogi, {"epsilon": 1e-8}, "FedYogi has no argument 'epsilon'; did you mean tau (degree"),
+    (strategies.FedYogi, {"beta1": 0.9}, "FedYogi has no argument 'beta1'; did you mean beta_1?"),
+    (
+        strategies.FedAvgM,
+        {"learning_rate": 1},
+        "FedAvgM has no argument 'learning_rate'; did you mean server_l",
+    ),
+    (strategies.FedProx, {"mu": 1}, "FedProx has no argument 'mu'; did you mean proximal_mu (weight"),
+    (
+        strategies.FedAvg,
+        {"xyzzy": 1},
+        "FedAvg has no argument 'xyzzy'; it has fraction_train, fraction_evaluate,",
+    ),
 ]
 
 
@@ -147,18 +145,18 @@ def test_an_argument_that_there_is_not_names_what_was_meant():
 
 def test_an_argument_given_twice_names_the_class():
     with pytest.raises(TypeError, match="^FedAvg: multiple values for argument 'fraction_train'$"):
-        FedAvg(0.5, fraction_train=0.5)
+        strategies.FedAvg(0.5, fraction_train=0.5)
 
 
 @pytest.mark.parametrize(
     ("rule", "settings", "allowed"),
     [
-        (FedProto, {"num_classes": 0}, "a whole number > 0"),
-        (FedProto, {"num_features": 0}, "a whole number > 0"),
-        (FedSat, {"num_classes": 0}, "a whole number > 0"),
-        (FedNova, {"local_epochs": 0}, "a whole number > 0"),
-        (FedNova, {"batch_size": -1}, "a whole number >= 0"),
-        (FedAdam, {"eta_l": 0.0}, "a number > 0"),
+        (strategies.FedProto, {"num_classes": 0}, "a whole number > 0"),
+        (strategies.FedProto, {"num_features": 0}, "a whole number > 0"),
+        (strategies.FedSat, {"num_classes": 0}, "a whole number > 0"),
+        (strategies.FedNova, {"local_epochs": 0}, "a whole number > 0"),
+        (strategies.FedNova, {"batch_size": -1}, "a whole number >= 0"),
+        (strategies.FedAdam, {"eta_l": 0.0}, "a number > 0"),
     ],
 )
 def test_settings_without_a_flag_have_ranges_too(rule, settings, allowed):

@@ -6,16 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.modules.optimizers import (
-    STACKABLE,
-    WITHOUT_PLAIN_STEP,
-    arguments_of,
-    check_optimizer,
-    make_optimizer,
-    optimizers,
-    torch_defaults,
-    unused_keys,
-)
+from clients.modules import optimizers
 
 FURTHER = (
     "sgd:nesterov=true", "sgd:dampening=0.1", "adam:amsgrad=true", "adamw:betas=0.5/0.9,amsgrad=true",
@@ -32,7 +23,7 @@ def after_steps(text, start, gradients, transposed=False):
         return tensor.mT.contiguous().mT if transposed else tensor.clone()
 
     parameters = [torch.nn.Parameter(laid_out(values)) for values in start]
-    optimizer = make_optimizer(text, parameters, RATE, MOMENTUM, DECAY)
+    optimizer = optimizers.make_optimizer(text, parameters, RATE, MOMENTUM, DECAY)
     for step in gradients:
         for parameter, gradient in zip(parameters, step, strict=True):
             parameter.grad = laid_out(gradient)
@@ -54,7 +45,7 @@ def stacked_and_alone(text, transposed=False):
     return after_steps(text, start, gradients, transposed), [torch.stack(x) for x in zip(*alone, strict=True)]
 
 
-@pytest.mark.parametrize("text", [*sorted(STACKABLE), *FURTHER])
+@pytest.mark.parametrize("text", [*sorted(optimizers.STACKABLE), *FURTHER])
 def test_a_step_on_stacked_parameters_is_a_step_on_each_to_the_bit(text):
     """In rows, and in columns."""
     for transposed in (False, True):
@@ -64,7 +55,7 @@ def test_a_step_on_stacked_parameters_is_a_step_on_each_to_the_bit(text):
 
 def test_those_that_are_left_out_of_it_differ_or_go_by_signs():
     """So a new one of torch's trains one by one until somebody has looked at it."""
-    left_out = optimizers().keys() - WITHOUT_PLAIN_STEP.keys() - STACKABLE
+    left_out = optimizers.optimizers().keys() - optimizers.WITHOUT_PLAIN_STEP.keys() - optimizers.STACKABLE
     assert left_out - {"muon"} == {"adafactor", "rprop"}
     together, alone = stacked_and_alone("adafactor")
     assert not any(torch.equal(x, y) for x, y in zip(together, alone, strict=True))
@@ -102,17 +93,17 @@ def test_momentum_goes_to_those_that_have_it():
         p -= RATE * b
     (found,) = after_steps("rmsprop", [torch.ones(1)], [[torch.tensor([g])] for g in (0.5, -0.25)])
     assert found.item() == pytest.approx(p, rel=1e-6)
-    assert unused_keys("rmsprop") == set()
-    assert unused_keys("adamw:eps=1e-6") == {"client-momentum"}
-    assert unused_keys("rprop") == {"client-momentum", "weight-decay"}
-    assert torch_defaults("adamw")["weight-decay"] == 0.01
+    assert optimizers.unused_keys("rmsprop") == set()
+    assert optimizers.unused_keys("adamw:eps=1e-6") == {"client-momentum"}
+    assert optimizers.unused_keys("rprop") == {"client-momentum", "weight-decay"}
+    assert optimizers.torch_defaults("adamw")["weight-decay"] == 0.01
 
 
 def test_values_have_the_types_of_the_defaults():
-    found = arguments_of("adamw:betas=0/0.9, amsgrad=false,eps=1e-6")
+    found = optimizers.arguments_of("adamw:betas=0/0.9, amsgrad=false,eps=1e-6")
     assert found == {"betas": (0.0, 0.9), "amsgrad": False, "eps": 1e-6}
     assert [type(beta) for beta in found["betas"]] == [float, float]
-    assert arguments_of("sgd") == {}
+    assert optimizers.arguments_of("sgd") == {}
 
 
 REFUSED = [
@@ -143,30 +134,30 @@ REFUSED = [
 def test_what_cannot_be_says_what_can():
     for text, expected in REFUSED:
         with pytest.raises(ValueError) as caught:  # noqa: PT011
-            check_optimizer(text, RATE, 0.0, DECAY)
+            optimizers.check_optimizer(text, RATE, 0.0, DECAY)
         assert str(caught.value).startswith(expected) or expected in str(caught.value)
         assert "\n" not in str(caught.value)
 
 
-@pytest.mark.skipif("muon" not in optimizers(), reason="this PyTorch has no Muon")
+@pytest.mark.skipif("muon" not in optimizers.optimizers(), reason="this PyTorch has no Muon")
 def test_muon_takes_matrices_only_and_whole_steps():
-    check_optimizer("muon:ns_steps=3,nesterov=false", RATE, MOMENTUM, DECAY)
+    optimizers.check_optimizer("muon:ns_steps=3,nesterov=false", RATE, MOMENTUM, DECAY)
     with pytest.raises(ValueError, match="what torch.optim.Muon takes: .*integer"):
-        check_optimizer("muon:ns_steps=2.5", RATE, MOMENTUM, DECAY)
+        optimizers.check_optimizer("muon:ns_steps=2.5", RATE, MOMENTUM, DECAY)
     with pytest.raises(ValueError, match="what torch.optim.Muon takes: .*2D parameters"):
-        make_optimizer("muon", [torch.nn.Parameter(torch.zeros(3))], RATE, MOMENTUM, DECAY)
+        optimizers.make_optimizer("muon", [torch.nn.Parameter(torch.zeros(3))], RATE, MOMENTUM, DECAY)
 
 
 @pytest.mark.slow
 @given(
-    name=st.sampled_from(sorted(optimizers())),
+    name=st.sampled_from(sorted(optimizers.optimizers())),
     argument=st.sampled_from(["betas", "eps", "nesterov", "rho", "x", ""]),
     value=st.one_of(st.text(max_size=6), st.floats().map(str), st.just("true")),
 )
 def test_any_text_is_an_optimiser_or_one_line(name, argument, value):
     lines = []
     try:
-        check_optimizer(f"{name}:{argument}={value}", RATE, MOMENTUM, DECAY)
+        optimizers.check_optimizer(f"{name}:{argument}={value}", RATE, MOMENTUM, DECAY)
     except ValueError as error:
         lines = str(error).split("\n")
     assert len(lines) <= 1

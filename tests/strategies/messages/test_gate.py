@@ -10,18 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import FedAvg, ReplyRefused
-from strategies.messages.gate import (
-    MAX_REASON,
-    answers,
-    cause,
-    content_of,
-    numbers_of,
-    printable,
-    record_of,
-    refusing,
-    text_of,
-    without_folders,
-)
+from strategies.messages import gate
 from strategies.messages.nodes import NodeDirectory
 
 from ..helpers import MODEL, CannedGrid, moved, record, train, train_reply
@@ -37,7 +26,7 @@ FOLDERS = {
 
 
 def test_folders_of_a_site_stay_there():
-    assert {text: without_folders(text) for text in FOLDERS} == FOLDERS
+    assert {text: gate.without_folders(text) for text in FOLDERS} == FOLDERS
 
 
 def to_ask(nodes=1):
@@ -52,16 +41,16 @@ def test_an_error_is_one_short_line_whatever_its_text():
     (asked,) = to_ask()
     text = "\x1b[31m" + "/srv/a/" * 100_000 + "\nb\x00"
     began = time.process_time()
-    ((node, refused),) = answers([asked], [Message(Error(1, text), reply_to=asked)], content_of)
+    ((node, refused),) = gate.answers([asked], [Message(Error(1, text), reply_to=asked)], gate.content_of)
     assert time.process_time() - began < 5
-    assert (node, str(refused).isprintable(), len(str(refused)) <= MAX_REASON) == (0, True, True)
+    assert (node, str(refused).isprintable(), len(str(refused)) <= gate.MAX_REASON) == (0, True, True)
 
 
 @pytest.mark.parametrize("reason", ["", None])
 def test_an_error_without_a_text_has_its_code(reason):
     (asked,) = to_ask()
     with pytest.raises(ReplyRefused, match="^error code 7$"):
-        content_of(Message(Error(7, reason), reply_to=asked))
+        gate.content_of(Message(Error(7, reason), reply_to=asked))
 
 
 def test_the_first_answer_to_a_message_counts_and_each_fails_alone():
@@ -71,7 +60,7 @@ def test_the_first_answer_to_a_message_counts_and_each_fails_alone():
         return Message(RecordDict({"counts": ConfigRecord({"counts": value})}), reply_to=message)
 
     replies = [reply(asked[2], "c"), reply(asked[0], "a"), reply(asked[0], "b"), reply(asked[1], 5)]
-    found = dict(answers(asked, replies, lambda content: text_of(content, "counts", "counts", 9)))
+    found = dict(gate.answers(asked, replies, lambda content: gate.text_of(content, "counts", "counts", 9)))
     assert (found[0], found[2], str(found[1])) == ("a", "c", "counts: 'counts' is no text")
 
 
@@ -81,9 +70,9 @@ def test_whatever_a_reader_raises_is_of_that_site():
     def fails(content):
         raise RecursionError("\x1b[2Jtoo deep")
 
-    ((_, refused),) = answers([asked], [Message(RecordDict(), reply_to=asked)], fails)
+    ((_, refused),) = gate.answers([asked], [Message(RecordDict(), reply_to=asked)], fails)
     assert str(refused) == "cannot be read (RecursionError: too deep)"
-    with pytest.raises(ReplyRefused, match="KeyError: 'a'"), refusing():
+    with pytest.raises(ReplyRefused, match="KeyError: 'a'"), gate.refusing():
         {}["a"]
 
 
@@ -102,19 +91,19 @@ def test_arrays_that_are_none_are_refused():
     for arrays, reason in NUMBERS.values():
         content = arrays if isinstance(arrays, RecordDict) else RecordDict({"m": ArrayRecord(arrays)})
         with pytest.raises(ReplyRefused, match=reason):
-            numbers_of(content, "m", entries=3, size=2)
+            gate.numbers_of(content, "m", entries=3, size=2)
 
 
 def test_arrays_and_texts_are_what_was_sent():
     content = RecordDict(
         {"m": ArrayRecord({"a": Array(np.array([1.5, 2]))}), "c": ConfigRecord({"t": "abc"})}
     )
-    assert numbers_of(content, "m", 1, 2)["a"].tolist() == [1.5, 2]
-    assert text_of(content, "c", "t", 3) == "abc"
-    assert record_of(content, "c", ConfigRecord) == {"t": "abc"}
+    assert gate.numbers_of(content, "m", 1, 2)["a"].tolist() == [1.5, 2]
+    assert gate.text_of(content, "c", "t", 3) == "abc"
+    assert gate.record_of(content, "c", ConfigRecord) == {"t": "abc"}
     with pytest.raises(ReplyRefused, match="3 characters, at most 2"):
-        text_of(content, "c", "t", 2)
-    assert printable("x" * 9, 4) == "xxxx"
+        gate.text_of(content, "c", "t", 2)
+    assert gate.printable("x" * 9, 4) == "xxxx"
 
 
 @pytest.mark.parametrize(
@@ -162,19 +151,19 @@ SEQUENCES = {
 
 @pytest.mark.parametrize("sequence", SEQUENCES, ids=SEQUENCES.values())
 def test_escape_sequences_leave_nothing(sequence):
-    assert printable(f"out {sequence}of {sequence}luck{sequence}") == "out of luck"
+    assert gate.printable(f"out {sequence}of {sequence}luck{sequence}") == "out of luck"
 
 
 @settings(max_examples=200)
 @given(st.text(st.one_of(st.characters(), st.sampled_from("\x1b[]();0mP\\\x07\x9b\r\n\t")), max_size=600))
 def test_every_reason_is_one_line_of_characters_that_are_seen(text):
-    shown = printable(text)
+    shown = gate.printable(text)
     assert shown.isprintable()
-    assert len(shown) <= MAX_REASON
+    assert len(shown) <= gate.MAX_REASON
     assert "  " not in shown
-    if text.isprintable() and len(text) <= MAX_REASON:
+    if text.isprintable() and len(text) <= gate.MAX_REASON:
         assert shown == " ".join(text.split())
-    assert printable(shown) == shown
+    assert gate.printable(shown) == shown
 
 
 def test_the_log_and_the_report_have_the_same_reason(caplog):
@@ -254,4 +243,4 @@ Exception ClientAppException occurred. Message: training diverged
     ],
 )
 def test_of_a_traceback_its_end_is_reported(reason, output):
-    assert cause(reason) == output
+    assert gate.cause(reason) == output
