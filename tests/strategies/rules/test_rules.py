@@ -3,14 +3,17 @@
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from flwr.serverapp.exception import AggregationError
 from scipy.optimize import minimize
 
-from strategies import STRATEGIES, RuleState
+from strategies import STRATEGIES, FedAdagrad, FedAdam, FedAMS, FedAvg, FedExP, FedYogi, RuleState
 
-from ..helpers import OF_MODELS, CannedGrid, ndarrays, train, train_reply
+from ..helpers import OF_MODELS, CannedGrid, ndarrays, one_round, record, train, train_reply
 
 SIZES = np.array([3, 1, 4, 1])
 WHO = [[0, 1, 2, 3], [0, 2, 3], [1, 2], [0, 3], [3]]
@@ -235,3 +238,161 @@ def test_which_rules_exchange_a_record_as_large_as_the_model():
     assert {name for name, rule in STRATEGIES.items() if rule.extras_like_parameters} == {
         "scaffold", "scaffold-momentum", "feddc", "fedadmm", "fedsmoo", "fedcm", "mimelite", "mime",
     }  # fmt: skip
+
+
+# ---- FedExP, and steps that spoil the model -----------------------------------------------------------
+
+
+def a_round(strategy, deltas, names=("w",)):
+    """The model after a round from 0, in which client i of one example moves each entry by ``deltas[i]``."""
+    models = [dict.fromkeys(names, delta.astype(np.float32)) for delta in deltas]
+    return one_round(strategy, dict.fromkeys(names, np.zeros(6, np.float32)), models, [1] * len(deltas))["w"]
+
+
+def test_clipped_updates_are_clipped_in_the_squares_too():
+    """Two of norm 3 and 5, clipped to 1: D of opposite ones is 0.1, so eta is 1 / (2 0.01) = 50."""
+    away = np.eye(6)
+    deltas = np.array([3 * away[0], 5 * (0.98**0.5 * away[1] + 0.02**0.5 * away[0])])
+    sent = a_round(FedExP(epsilon=0.0, clip_update_norm=1.0), deltas)
+    mean = (away[0] + 0.98**0.5 * away[1] + 0.02**0.5 * away[0]) / 2
+    np.testing.assert_allclose(sent, max(1, 0.5 / (mean @ mean)) * mean, rtol=1e-5)
+
+
+def test_a_tied_weight_counts_once():
+    deltas = np.random.default_rng(2).normal(size=(3, 6))
+    two = a_round(FedExP(tied=[("v", "w")]), deltas, ("v", "w"))
+    np.testing.assert_allclose(two, a_round(FedExP(), deltas), rtol=1e-5)
+
+
+def test_without_an_update_the_step_is_none():
+    np.testing.assert_array_equal(a_round(FedExP(epsilon=0.0), np.zeros((2, 6))), 0)
+
+
+def test_before_the_first_round_the_model_counts_as_it_is():
+    model = record({"w": np.ones(3, np.float32)})
+    assert FedExP().counted(model) is model
+    assert FedAvg().counted(model) is model
+
+
+def model(value, dtype=np.float32):
+    return {"a": np.full(3, value, dtype), "b.weight": np.full((2, 2), value, dtype)}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fits", "too_large"),
+    [(np.float16, 6e4, 7e4), (np.float32, 3e38, 4e38), (np.float64, 1e308, np.inf)],
+)
+def test_what_the_entrys_own_dtype_cannot_hold_is_not_finite(dtype, fits, too_large):
+    """The model is 0, its clients' 1: the next one is eta."""
+    updated = one_round(FedAvg(eta=fits), model(0, dtype), [model(1, dtype)] * 2, [1, 1])
+    np.testing.assert_allclose(updated["b.weight"], dtype(fits))
+    with pytest.raises(AggregationError, match="round 4, train: Spoilt diverged: its step makes a not"):
+        one_round(Spoilt(times=too_large), model(0, dtype), [model(1, dtype)] * 2, [1, 1], 4)
+
+
+class Spoilt(FedAvg):
+    def __init__(self, times):
+        super().__init__()
+        self.times = times
+
+    def server_step(self, delta, state, round):
+        return (delta.astype(float) * self.times).astype(delta.dtype)
+
+
+def test_the_entry_that_is_spoilt_is_named():
+    class Second(FedAvg):
+        def server_step(self, delta, state, round):
+            delta[4] = np.nan
+            return delta
+
+    with pytest.raises(AggregationError, match=r"its step makes b\.weight not finite"):
+        one_round(Second(), model(0), [model(1)] * 2, [1, 1])
+
+
+def test_an_attention_mask_is_as_it_was():
+    """Minus infinity in the model itself is no divergence, even where other entries are large."""
+    sent = model(0) | {"mask": np.array([[0, -np.inf], [0, 0]], np.float32)}
+    answer = model(1e5) | {"mask": sent["mask"]}
+    updated = one_round(FedAvg(), sent, [answer] * 2, [1, 1])
+    np.testing.assert_array_equal(updated["mask"], sent["mask"])
+    np.testing.assert_array_equal(updated["a"], answer["a"])
+
+
+# ---- updates of each parameter by its own count -------------------------------------------------------
+
+
+def test_bias_is_corrected_by_updates_not_by_rounds():
+    """Round 1 has no answers. The first update, in round 2, is that of t = 1: eta D / (|D| + tau)."""
+    strategy = FedAdam(eta=0.1, tau=1e-3)
+    start, model = {"w": np.zeros(2, np.float32)}, {"w": np.float32([1, -0.5])}
+    grid = CannedGrid(
+        2, lambda m, i: train_reply(m, model) if m.content["config"]["server-round"] > 1 else None
+    )
+    for server_round in (1, 2):
+        updated, _ = train(strategy, start, grid, server_round)
+        assert (updated is None) == (server_round == 1)
+    expected = 0.1 * model["w"] / (np.abs(model["w"]) + 1e-3)
+    np.testing.assert_allclose(ndarrays(updated)["w"], expected, rtol=1e-5)
+
+
+def stepped_later(rule, deltas, late, since):
+    """The model's way under a rule: of ``deltas``, (rounds, n), those of ``late`` count from a round on."""
+    state, way = RuleState(), np.zeros(deltas.shape[1])
+    for t, delta in enumerate(deltas, start=1):
+        if t == since:
+            state.new = late
+        stepped = np.ones_like(late) if t >= since else ~late
+        way[stepped] += rule.server_step(delta[stepped].copy(), state, SimpleNamespace(update=t))
+        state.updates += 1
+    return way
+
+
+@pytest.mark.parametrize("since", [2, 10, 21])
+def test_parameters_that_are_stepped_later_count_their_own_updates_as_in_torch(since):
+    """torch.optim.Adam counts the steps of each parameter; a common t gave 0.74 and 0.475 of the first."""
+    deltas = np.random.default_rng(3).normal(scale=0.1, size=(20, 6))
+    late = np.array([False, True, False, True, True, False])
+    old, new = (torch.zeros(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    adam = torch.optim.Adam([old, new], lr=0.01, betas=(0.9, 0.99), eps=1e-3, maximize=True)
+    for t, delta in enumerate(deltas, start=1):
+        old.grad = torch.from_numpy(delta[~late])
+        new.grad = torch.from_numpy(delta[late]) if t >= since else None
+        adam.step()
+    way = stepped_later(FedAdam(eta=0.01, beta_1=0.9, beta_2=0.99, tau=1e-3), deltas, late, since)
+    np.testing.assert_allclose(way[~late], old.detach().numpy(), rtol=1e-12)
+    np.testing.assert_allclose(way[late], new.detach().numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(("since", "too_small"), [(2, 0.742), (10, 0.475)])
+def test_their_first_step_is_that_of_a_first_round(since, too_small):
+    deltas, late = np.full((since, 2), 0.5), np.array([False, True])
+    way = stepped_later(FedYogi(tau=1e-9), deltas, late, since)
+    assert way[1] == pytest.approx(0.01)
+    b1, b2 = 0.9, 0.99
+    by_the_runs_t = (1 - b1) / (1 - b1**since) / np.sqrt((1 - b2) / (1 - b2**since))
+    assert by_the_runs_t == pytest.approx(too_small, abs=0.001)  # what it was
+
+
+@pytest.mark.parametrize("cls", [FedAdagrad, FedYogi, FedAdam])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_those_that_were_there_keep_their_bits(cls, dtype):
+    deltas = np.random.default_rng(4).normal(scale=0.1, size=(9, 5)).astype(dtype)
+    late = np.array([True, False, False, True, False])
+    none = np.zeros(3, bool)
+    way = stepped_later(cls(bias_correction=True), deltas, late, 4)
+    assert (
+        way[~late].tobytes() == stepped_later(cls(bias_correction=True), deltas[:, ~late], none, 99).tobytes()
+    )
+
+
+def test_a_state_of_an_older_checkpoint_counts_as_it_did():
+    """Its moments are of all parameters already, and nothing says since when: the run's t is left."""
+    state = RuleState(updates=5, vectors={"m": np.ones(2), "v": np.ones(2)}, new=np.array([False, True]))
+    state.vector("m", like=np.ones(2))
+    assert state.count(6) == 6
+
+
+def test_parameters_that_are_stepped_later_begin_at_eps():
+    deltas, late = np.full((5, 2), 0.5), np.array([False, True])
+    way = stepped_later(FedAMS(eta=0.1), deltas, late, 5)
+    assert way[1] == pytest.approx(0.1), "a first step, whichever round it is"
