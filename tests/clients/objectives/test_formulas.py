@@ -165,6 +165,7 @@ def test_without_its_weight_it_is_sgd(name, client):
 
 @pytest.mark.parametrize("name", sorted(FORMULAS.keys() - {"fedsam", "fedproto"}))
 def test_a_loss_by_example_has_the_mean_of_the_batchs(name):
+    """And is that of the example alone, but for correlations, which are a batch's."""
     client = make_client("shared", False, name)
     model = client.task.model
     client.memory.write(
@@ -177,3 +178,5 @@ def test_a_loss_by_example_has_the_mean_of_the_batchs(name):
     each, mean = (run.objective.loss(model, inputs, targets, r)[0] for r in ("none", "mean"))
     assert each.shape == (9,)
     assert each.mean().item() == pytest.approx(mean.item())
+    alone = [run.objective.loss(model, inputs[i : i + 1], targets[i : i + 1])[0].item() for i in range(9)]
+    assert (each.tolist() == pytest.approx(alone)) == (name != "feddecorr")
