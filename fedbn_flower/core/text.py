@@ -158,3 +158,8 @@ def hint(name: str, known: Iterable[str], mark: str = "") -> str:
 def _normalised(name: str) -> str:
     """Return a name in lower case, its words joined by hyphens."""
     return re.sub(r"[\s_-]+", "-", name.strip().lower())
+
+
+def in_lower_case(name: str) -> str:
+    """Return a column's name in lower case, ``patientID`` as ``patient id``."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()

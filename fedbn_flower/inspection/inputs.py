@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config.named_algorithms import NOT_GIVEN
-from ..core.text import are, listed, quoted
+from ..core.text import are, in_lower_case, listed, quoted
 from ..data.dataset import Dataset, Rows
 from ..data.float32 import MOST_WHOLE, with_rest
 from ..data.labels import NUMBER
 from ..data.numeric import LEAST_LEVEL, LEVELS, PICTURES, Numeric, Table
 from ..data.partition.shares import Shares
+from ..data.splits.groups import MOST_AGAIN, are_shared, is_of_people
 from ..data.statistics import columns_of
 
 Numbers = NDArray[np.float64]
@@ -29,19 +30,12 @@ LEAST = 20
 """Values of a column, below which its name or form says nothing."""
 FEW = 3
 """Different values, below which they may have the form of dates by chance."""
-MOST_AGAIN = 0.05
-"""The share of an id's values that may occur again, as where a row stands twice."""
 OF_ID = re.compile(
     r"(.*[^a-z])?(id|ids|uid|uuid|guid|mrn|identifier|accession|serial)([^a-z].*)?"
     r"|(.*[^a-z])?(case|customer|patient|person|record|row|sample|study|subject|user)[ _-]?"
     r"(id|no|nr|num|number)",
 )
 """A name in lower case that is one of ids."""
-OF_PERSON = re.compile(
-    r"(case|customer|participant|patient|person|subject|user)(s?[ _-]?(code|id|key|no|nr|num|number))?"
-    r"|mrn|pid|pat[ _-]?id"
-)
-"""One of people or cases, of whom there may be several rows; a plural alone says how many there are."""
 OF_YEAR = re.compile(r"year|yr|jahr|ann[eé]e|a[nñ]o|anno", re.IGNORECASE)
 OF_TIME = re.compile(r"(.*[^a-z])?(at|date|datetime|epoch|time|timestamp|ts|unix)([^a-z].*)?")
 """A name in lower case that is one of times."""
@@ -192,7 +186,7 @@ def _id_of(column: Column, limit: float) -> str:
     if column.words:
         places = float(column.words)
     else:
-        if len(known) >= LEAST and OF_ID.fullmatch(_in_lower_case(column.name)):
+        if len(known) >= LEAST and OF_ID.fullmatch(in_lower_case(column.name)):
             return "id"
         if np.abs(found[[0, -1]]).max() > MOST_WHOLE:
             return ""
@@ -208,17 +202,10 @@ def _group_of(column: Column, limit: float) -> str:
 
     Of some rows alone (``limit`` above 0) the name decides: these may have one of each person's.
     """
-    if not OF_PERSON.fullmatch(_in_lower_case(column.name)) or not (column.words or column.is_whole):
+    if not is_of_people(column.name) or not (column.words or column.is_whole):
         return ""
     known = column.known
-    found = len(np.unique(known))
-    are_shared = found >= LEAST and len(known) - found > MOST_AGAIN * len(known)
-    return "group" if are_shared or limit > 0 else ""
-
-
-def _in_lower_case(name: str) -> str:
-    """Return a column's name in lower case, ``patientID`` as ``patient id``."""
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).lower()
+    return "group" if limit > 0 or are_shared(len(np.unique(known)), len(known)) else ""
 
 
 def _date_of(column: Column) -> str:
@@ -311,7 +298,7 @@ def _is_far(value: float, others: Numbers) -> bool:
 
 
 def warn_about_site_units(dataset: Dataset, shares: Shares, names: Sequence[str]) -> Iterator[str]:
-    """Yield a warning of columns whose medians differ between clients as units do.
+    """Yield a warning of columns, inputs or to predict, whose medians differ between clients as units do.
 
     Their factor is greater than `LEAST_FACTOR`, and than the square of how far, as a factor, the numbers of
     any client spread. All numbers are positive but few, and a client has at least `LEAST` of them.
@@ -324,6 +311,8 @@ def warn_about_site_units(dataset: Dataset, shares: Shares, names: Sequence[str]
     columns = {name: at.start for name, words, at in columns_of(kind) if not words}
     rows, owner = _by_client(shares)
     table = pd.DataFrame(kind.train["x"][np.ix_(rows, list(columns.values()))], columns=list(columns))
+    if dataset.spec.predicts == "numbers":
+        table[kind.facts["targets"]] = kind.train["y"][rows]
     by_client = table.groupby(owner)
     enough = by_client.count() >= LEAST
     low, middle, high = (by_client.quantile(q).where(enough) for q in SPREAD)

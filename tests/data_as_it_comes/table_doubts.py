@@ -137,3 +137,27 @@ case(
     encoded("age,bmi,sex=f|m,cost0,cost1,cost2,cost3,cost4,cost5"),
     csv(R.assign(**{f"cost{k}": np.resize(texts, 40) for k, texts in enumerate(DECIMALS)})),
 )
+
+
+VISITS = R.assign(
+    patient=[f"p{i // 2}" for i in range(40)], case=range(40), subject=np.resize(["math", "art"], 40)
+)
+case(
+    "patients of several rows, left out",
+    encoded("age,sex=f|m")
+    | {
+        "left out": [
+            "4 columns that 'columns' does not name: 'bmi', 'patient', 'case', 'subject'",
+            "groups? 'patient' has values that several rows share, as those of a patient do: some may be "
+            "trained on and others tested on (guessed; group-column decides)",
+        ]
+    },
+    csv(VISITS),
+    columns="age,sex=f|m",
+)
+case(
+    "patients of several rows, as an input",
+    "columns: 'patient' holds 101 distinct values; group-column 'patient' keeps rows of one together; or "
+    "name the columns to use, or this one with its values",
+    csv(pd.concat([R] * 6).assign(patient=[f"p{i % 101}" for i in range(240)])),
+)

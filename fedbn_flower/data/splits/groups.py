@@ -10,12 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import not_allowed
-from ...core.text import GROUPS
+from ...core.text import GROUPS, in_lower_case
 
 PATIENT = "PatientID"
 """What DICOM files call a patient, of whom all pictures stay together without any key."""
 BY_NAME = "name="
 """How a pattern of paths begins."""
+OF_PERSON = re.compile(
+    r"(case|customer|participant|patient|person|subject|user)(s?[ _-]?(code|id|key|no|nr|num|number))?"
+    r"|mrn|pid|pat[ _-]?id"
+)
+"""One of people or cases, of whom there may be several rows; a plural alone says how many there are."""
+MOST_AGAIN = 0.05
+"""The share of an id's values that may occur again, as where a row stands twice."""
+LEAST = 20
+"""Distinct values, below which a column hardly says whose its rows are."""
 PARTS = 5
 """In how many parts of equal size numbers are divided, to be spread evenly over the sides of a split."""
 
@@ -25,6 +34,16 @@ Rows = NDArray[np.int64]
 def grouped_by(group_column: str, dp_unit: str, units: NDArray | None) -> str:
     """Return by what rows with such units stay together in every split; empty where each goes by itself."""
     return group_column or (PATIENT if units is not None and not dp_unit else "")
+
+
+def is_of_people(name: str) -> bool:
+    """Return whether a column is called as one that says of which person or case each row is."""
+    return bool(OF_PERSON.fullmatch(in_lower_case(name)))
+
+
+def are_shared(distinct: int, rows: int) -> bool:
+    """Return whether several rows have the same of such values, and not as where a row stands twice."""
+    return distinct >= LEAST and rows - distinct > MOST_AGAIN * rows
 
 
 def pattern_of(key: str, text: str) -> re.Pattern[str] | None:

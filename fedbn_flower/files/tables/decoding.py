@@ -17,7 +17,7 @@ from .files import Files, joined_tables
 from .header import is_unnamed
 from .labelled import counted, labelled_rows
 from .table_file import ReadTable, words_taken
-from .words import alike, as_text, is_number_type, listed, read_as
+from .words import alike, as_text, is_number_type, listed, read_as, says_whose
 from .written import as_days
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ def _left_out(table: "DataFrame", is_test: np.ndarray, used: Container[str], gue
         if not others:
             return []
         count = f"{len(others)} column{'s' * (len(others) > 1)}"
-        return [Note("left out", f"{count} that 'columns' does not name: {listed(others)}")]
+        found = f"{count} that 'columns' does not name: {listed(others)}"
+        return [Note("left out", found), *_of_people(table[others])]
     notes = []
     for name in others:
         column = table[name]
@@ -122,6 +123,16 @@ def _left_out(table: "DataFrame", is_test: np.ndarray, used: Container[str], gue
         what = "a row index: distinct whole numbers without a name" if numbered else "a column without a name"
         notes.append(Note("left out", f"{name!r}, {what}", "columns"))
     return notes
+
+
+def _of_people(left_out: "DataFrame") -> list[Note]:
+    """Return a note on columns whose values say that rows belong together."""
+    names = [name for name in left_out if says_whose(left_out[name])]
+    if not names:
+        return []
+    has = "has" if len(names) == 1 else "have"
+    found = f"groups? {listed(names)} {has} values that several rows share, as those of a patient do: some"
+    return [Note("left out", f"{found} may be trained on and others tested on", "group-column")]
 
 
 def _constant(features: list[Feature], x: np.ndarray) -> list[Note]:

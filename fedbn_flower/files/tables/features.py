@@ -19,6 +19,7 @@ from .words import (
     first_alone,
     is_number_type,
     refuse_nested,
+    says_whose,
 )
 
 if TYPE_CHECKING:
@@ -143,5 +144,6 @@ def _values(column: "Series", inferred: bool) -> tuple[str, ...]:
     check_categories(name, words, "columns", other_way, first_alone(column))
     if inferred and len(words) > MAX_CATEGORIES:
         found = f"{column.name!r} holds {len(words)} distinct values"
-        raise UserError(f"columns: {found}; name the columns to use, or this one with its values")
+        whose = f"group-column {column.name!r} keeps rows of one together; or " if says_whose(column) else ""
+        raise UserError(f"columns: {found}; {whose}name the columns to use, or this one with its values")
     return tuple(words)

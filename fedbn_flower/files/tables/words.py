@@ -12,6 +12,7 @@ from ...core.errors import UserError
 from ...core.text import quoted
 from ...data.column_text import Feature, joined
 from ...data.labels import NUMBER, same_word, spelt_alike
+from ...data.splits.groups import are_shared, is_of_people
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -157,6 +158,13 @@ def alike(words: Sequence[str]) -> list[str]:
 def listed(words: Sequence[str]) -> str:
     """Return words in quotes, the first ones of many."""
     return quoted(words, MAX_SHOWN)
+
+
+def says_whose(column: "Series") -> bool:
+    """Return whether a column says of which person or case each row is, and several rows are one's."""
+    if not is_of_people(str(column.name)) or is_nested(column):
+        return False
+    return are_shared(column.nunique(), int(column.notna().sum()))
 
 
 def first_alone(column: "Series") -> str:

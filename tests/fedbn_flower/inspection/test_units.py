@@ -34,12 +34,13 @@ DRAWN = {
 SITES, BY_SITE = ("graz", "lyon", "turin"), Shares.of(np.split(np.arange(180), 3))
 
 
+@pytest.mark.parametrize("label", ["y", "lab"])
 @pytest.mark.parametrize("name", DRAWN)
-def test_units_that_differ_between_sites_are_a_doubt(name):
+def test_units_that_differ_between_sites_are_a_doubt(name, label):
     values, factor, doubted = DRAWN[name]
     lab = np.concatenate([RNG.permutation(values) * (factor if site == "lyon" else 1) for site in SITES])
     data = dataset_of(
-        {"lab": lab, "b": np.resize([0.0, 1, 2, np.nan], 180), "y": np.resize([0, 1], 180)}, "y"
+        {"lab": lab, "b": np.resize([0.0, 1, 2, np.nan], 180), "y": np.resize([0, 1], 180)}, label
     )
     lines = list(warn_about_site_units(data, BY_SITE, SITES))
     assert len(lines) == doubted
