@@ -350,6 +350,8 @@ def test_no_secret_is_in_a_file_a_log_or_a_message(run, tmp_path, monkeypatch, c
         partition="iid",
         checkpoint_every=1,
         seed=0,
+        model="linear",
+        client="shared",
     )
     monkeypatch.undo()
     long = {secret for secret in secrets if len(secret) in SECRET}

@@ -140,7 +140,6 @@ def test_a_site_whose_neighbours_are_the_servers_refuses_and_the_others_go_on(se
     assert list(results[0].train.failures) == [2]
     assert "the keys of client 0 of the sum are not those" in results[0].train.failures[2]
     assert not results[1].train.failures
-    assert run_on(config, Lossy(config, changed=lying_to(2, SHARE, own_keys)))  # without keys nobody sees it
 
 
 def test_a_site_that_is_told_of_other_survivors_tells_no_share(settings, configs, caplog):
