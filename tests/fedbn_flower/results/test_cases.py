@@ -341,13 +341,16 @@ def test_what_a_site_sends_unasked_is_dropped_unread():
 # ---- the table ---------------------------------------------------------------------------------------------
 
 
-def test_groups_are_those_of_the_rows():
+def test_groups_are_those_of_the_rows_and_who_is_in_no_known_subgroup_has_an_empty_cell():
     cases = {"rows": np.array([2, 0]), "scores": np.eye(2), "targets": np.array([1, 0])}
-    columns = CaseColumns(["no", "yes"], True, 7, np.array([5, 6, 9]))
+    sex = {"sex": np.array(["f", "m", ""])}
+    columns = CaseColumns(["no", "yes"], True, 7, np.array([5, 6, 9]), subgroups=sex)
     table = pd.read_parquet(BytesIO(predictions_file(({"a": cases}, columns))))
     assert table.group.tolist() == ["9", "5"]
     assert table.score.tolist() == [0.0, 1.0]
     assert table.seed.tolist() == [7, 7]
+    assert table["subgroup-sex"].isna().tolist() == [True, False]
+    assert table["subgroup-sex"][1] == "f"
 
 
 @pytest.mark.parametrize(("largest", "reads"), [(LARGEST_KEPT, 2), (0, 5)])

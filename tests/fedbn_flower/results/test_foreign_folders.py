@@ -198,10 +198,8 @@ EVERY = "a run, a sweep, a search or a Flower app's run"
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["report", "app"], "report: 'app/config.json' cannot be read (version: Field required)"),
         (["compare", "app", "whole"], "compare: 'app/config.json' cannot be read (version: Field required)"),
         (["--resume", "app"], f"resume: 'app' {APP} {OURS}"),
-        (["export", "app"], f"run-dir: 'app' {APP} a run"),
         (["export", "app", "--to", "model-card"], f"export: 'app' {APP} a run"),
         (["release", "app", "--to", "new"], f"release: 'app' {APP} a run"),
         (["report", "earlier-app"], "report: 'earlier-app' is of version 0.2, with history.csv; run the app"),

@@ -85,8 +85,10 @@ def test_what_a_later_run_reports_has_its_place(tmp_path):
 
 
 def test_a_run_that_was_stopped_before_a_summary_has_a_page(tmp_path):
-    header = "round,loss,client-mean-loss\n"
-    found = page(write_run(tmp_path / "run", None, header, "round,phase,partition,loss\n"))
+    """And a torn row ends a table."""
+    torn = "round,loss,client-mean-loss\n1,2"
+    found = page(write_run(tmp_path / "run", None, torn, "round,phase,partition,loss\n"))
+    assert not Run.read(tmp_path / "run").metrics
     assert "stopped before it wrote a summary" in found.text["p"][0]
     assert "figure" not in found.text
 
@@ -236,7 +238,7 @@ def test_a_searchs_page_has_its_trials_and_its_best(tmp_path):
     assert found.text["figcaption"] == ["Accuracy by server-lr"]
 
 
-def test_latex_escapes_what_it_must_and_has_a_column_each():
+def test_latex_and_markdown_escape_what_they_must_and_have_a_column_each():
     table = Table(["a_b", "100 %", "x"], [["R&D #1 {~^\\}", "5 ± 1", "$2"], ["c", "", ""]], words=1)
     lines = table.latex().splitlines()
     assert lines[0] == r"\begin{tabular}{lrr}"
@@ -244,15 +246,7 @@ def test_latex_escapes_what_it_must_and_has_a_column_each():
     tilde, caret, backslash = r"\textasciitilde{}", r"\textasciicircum{}", r"\textbackslash{}"
     assert lines[4] == rf"R\&D \#1 \{{{tilde}{caret}{backslash}\}} & 5 $\pm$ 1 & \$2 \\"
     assert lines[5:] == [r"c &  &  \\", r"\bottomrule", r"\end{tabular}"]
-
-
-def test_markdown_keeps_a_bar_in_its_cell():
     assert Table(["a|b", "c"], [["1", "2"]]).markdown() == "| a\\|b | c |\n| --- | ---: |\n| 1 | 2 |\n"
-
-
-def test_a_torn_row_ends_a_table(tmp_path):
-    folder = write_run(tmp_path / "run", metrics="round,loss,client-mean-loss\n1,2.0,2.0\n2,1")
-    assert [row["round"] for row in Run.read(folder).metrics] == ["1"]
 
 
 def test_data_at_a_path_are_called_by_its_last_part():

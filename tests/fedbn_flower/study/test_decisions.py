@@ -217,28 +217,18 @@ def test_only_two_classes_have_thresholds(table, binary):
     assert list(decisions(None, "ill")) == []
 
 
-@pytest.fixture
-def rare(run, caplog):
-    """Runs of two sites with a rare outcome, of which a model in its first rounds has no high probability."""
+def test_the_end_of_a_run_and_its_report_say_what_is_missed(run, caplog):
+    """Of two sites with a rare outcome, of which a model in its first rounds has no high probability."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(800, 4)).astype(np.float32)
     y = (x[:, 0] + 0.3 * rng.normal(size=800) > 1.6).astype(np.int64)
-
-    def go(**keys):
-        data = (x[:400], y[:400], x[400:], y[400:])
-        small = {"num_clients": 2, "partition": "iid", "client": "shared", "strategy": "fedavg"}
-        with caplog.at_level("WARNING", "flwr.fedbn"):
-            result = run(data=data, **small, model="linear", client_lr=1.0, **{"rounds": 5} | keys)
-        return result, run_page(Run.read(result.folder)), caplog.messages
-
-    return go
-
-
-def test_the_end_of_a_run_and_its_report_say_what_is_missed(rare):
-    result, page, messages = rare(eval_data="local")
-    table = result.predictions
+    keys = {"num_clients": 2, "partition": "iid", "client": "shared", "strategy": "fedavg"}
+    keys |= {"model": "linear", "client_lr": 1.0, "rounds": 5, "eval_data": "local"}
+    with caplog.at_level("WARNING", "flwr.fedbn"):
+        result = run(data=(x[:400], y[:400], x[400:], y[400:]), **keys)
+    page, table = run_page(Run.read(result.folder)), result.predictions
     (line,) = missed_in_silence(table, "class 1")
-    assert line in messages
+    assert line in caplog.messages
     assert f"<p>{line}</p>" in page
     for name, value in (
         ("AUROC", f"{roc_auc_score(table.target, table.score):.3f}"),
