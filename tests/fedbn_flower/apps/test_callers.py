@@ -62,9 +62,7 @@ def test_what_a_proxy_does_around_its_client_is_done_once_and_in_order(tmp_path)
     server = ServerApp(
         server_fn=lambda context: ServerAppComponents(strategy=strategy, config=ServerConfig(num_rounds=2))
     )
-    result = run_app(
-        server, names["app"], num_supernodes=20, backend="inline", run_dir=tmp_path / "run", seed=1
-    )
+    result = run_app(server, names["app"], num_supernodes=20, backend="inline", run_dir=tmp_path / "run")
 
     asked = random.Random(3)
     drawn = [asked.random() for _ in range(40)]

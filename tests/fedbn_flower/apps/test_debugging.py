@@ -14,15 +14,6 @@ from fedbn_flower.runtime.ray.background import BackgroundPool
 from .written import write_app
 
 
-def test_a_run_in_a_debugger_is_inline(tmp_path, monkeypatch):
-    folder = write_app(tmp_path / "app")
-    monkeypatch.setattr("fedbn_flower.apps.run.is_debugged", lambda: True)
-    started = []
-    monkeypatch.setattr("fedbn_flower.apps.run.pool_for", started.append)
-    run_app(folder)
-    assert [settings.backend for settings in started] == ["inline"]
-
-
 def test_a_debugger_is_seen(monkeypatch):
     monkeypatch.setattr(sys, "gettrace", lambda: None)
     for name in DEBUGGERS:
@@ -39,12 +30,16 @@ def test_a_run_that_met_a_breakpoint_stays_in_its_process(tmp_path, monkeypatch)
     """The first round takes long, but at a prompt."""
     monkeypatch.setattr(auto_grid, "START", 0.0)
     monkeypatch.setattr(auto_grid, "WARM_UP", 0.0)
+    folder, begun, started = write_app(tmp_path / "app"), [], []
+    with monkeypatch.context() as patch:
+        patch.setattr("fedbn_flower.apps.run.is_debugged", lambda: True)
+        patch.setattr("fedbn_flower.apps.run.pool_for", started.append)
+        run_app(folder)
+    assert [settings.backend for settings in started] == ["inline"]  # as in a debugger from the start
     monkeypatch.setattr("fedbn_flower.apps.run.is_debugged", lambda: False)
-    begun = []
     monkeypatch.setattr(
         BackgroundPool, "start", lambda pool, why: begun.append(1) or pool.give_up(OSError("no"))
     )
-    folder = write_app(tmp_path / "app")
     monkeypatch.delitem(sys.modules, "pdb", raising=False)
     assert run_app(folder).place == {"backend": "inline"}
     assert begun

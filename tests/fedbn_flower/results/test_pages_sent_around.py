@@ -87,7 +87,7 @@ def test_the_page_has_the_date_and_a_run_that_goes_on_keeps_its_own_or_has_none(
         path.write_text(json.dumps(config | date))
         run(resume=str(folder), rounds=2)
         assert {"date"} & json.loads(path.read_text()).keys() == date.keys()
-        assert ("s on 2020-02-29." in run_page(Run.read(folder))) == bool(date)
+        assert (" s on 2020-02-29." in run_page(Run.read(folder))) == bool(date)
 
 
 def test_it_is_said_what_the_bytes_are(folder, run):

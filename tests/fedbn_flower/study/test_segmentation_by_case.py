@@ -58,7 +58,9 @@ def predicted(result, site, x, windows=()):
 
 def test_each_case_has_the_metrics_of_the_kept_model(run):
     x, y, x_test, y_test = discs()
-    result = run(data=(x, y, x_test, y_test), **LOCALLY, client="fedbn", **KEYS | {"rounds": 20})
+    result = run(
+        data=(x, y, x_test, y_test), **LOCALLY, client="fedbn", **KEYS | {"rounds": 10, "client_lr": 0.1}
+    )
     table = result.predictions
     kinds = ["case-dice", "surface-dice", "hd95"]
     of_one = ["reference-pixels", "predicted-pixels"]

@@ -56,7 +56,7 @@ def swept(cache_dir, patients, tmp_path, monkeypatch):
 # ---- who is tested on in which fold -----------------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 8), min_size=2, max_size=40),
     folds=st.integers(2, 6),
