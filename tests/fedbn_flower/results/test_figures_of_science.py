@@ -1,10 +1,9 @@
-"""What a reviewer looks for: names as in papers, equal decimals, curves of sites, free lines."""
+"""What a reviewer looks for: names as in papers, equal decimals, free lines."""
 
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 from fedbn_flower.records.metrics import decimals, heading, spelt
@@ -13,9 +12,6 @@ from fedbn_flower.results.plotting.comparison_plots import by_site_plot
 from fedbn_flower.results.plotting.plots import draw_curves, legend_below, new_figure
 from fedbn_flower.results.plotting.report_plots import client_curves
 from fedbn_flower.results.run_reader import Run
-
-from .html_page import page
-from .test_cases import LOCALLY
 
 
 @pytest.mark.parametrize(
@@ -55,24 +51,6 @@ def test_metrics_are_spelt_as_in_papers(name, words, first):
 )
 def test_all_values_of_a_column_have_the_same_decimals(name, values, expected):
     assert decimals(name, values) == expected
-
-
-@pytest.mark.slow
-def test_sites_stand_before_what_is_of_all_and_counts_have_separators(run):
-    x, y = np.random.default_rng(0).normal(size=(2600, 4)).astype(np.float32), np.arange(2600) % 2
-    result = run(
-        data=(x[:2400], y[:2400], x[2400:], y[2400:]), num_clients=2, partition="iid", **LOCALLY, rounds=1,
-        metrics="auroc", client="fedbn",
-    )  # fmt: skip
-    shown = page(result.folder)
-    rows = [row for row in shown.rows if len(row) > 4]
-    start = next(i for i, row in enumerate(rows) if row[0] == "model")
-    assert rows[start][-3:] == ["AUROC", "loss", "accuracy"]
-    names = [row[0] for row in rows[start + 1 :]]
-    assert names[:3] == ["client 0", "client 1", "all clients' examples pooled"]
-    assert rows[start + 1][1] == "1,200"
-    losses = [row[rows[start].index("loss")].split()[0] for row in rows[start + 1 : start + 5]]
-    assert {len(loss.partition(".")[2]) for loss in losses} == {3}
 
 
 @pytest.mark.usefixtures("drawn_figures")
