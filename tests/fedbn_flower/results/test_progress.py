@@ -179,14 +179,7 @@ def test_a_terminal_says_what_is_waited_for_but_not_where_nobody_watches(
     assert capsys.readouterr().out == ""
 
 
-def test_what_was_there_when_it_stopped_stays_and_who_asks_for_silence_gets_it(
-    notebook, configured, pictures
-):
-    silent = progress.progress(configured(), Console(force_jupyter=True, quiet=True))
-    with started(silent):
-        silent.on_answer(1, "train", 1, 2)
-    assert not pictures
-
+def test_what_was_there_when_it_stopped_stays(notebook, pictures):
     def interrupted():
         with started(notebook):
             notebook.on_answer(1, "train", 2, 2)
@@ -195,6 +188,13 @@ def test_what_was_there_when_it_stopped_stays_and_who_asks_for_silence_gets_it(
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert "train 2/2" in pictures[-1]
+
+
+def test_a_notebook_that_asks_for_silence_gets_it(configured, pictures):
+    bar = progress.progress(configured(), Console(force_jupyter=True, quiet=True))
+    with started(bar):
+        bar.on_answer(1, "train", 1, 2)
+    assert not pictures
 
 
 def test_every_answer_is_reported_as_it_comes(configured):
