@@ -41,7 +41,7 @@ def _intervals_are_of_few_draws(few_draws):
 
 NO_INTERVALS = {
     *("asynchronous", "attacks", "extensions", "lockstep", "models", "names", "privacy", "secagg", "server"),
-    *("site", "trackers", "watch", "api", "apps", "exports", "search"),
+    *("site", "trackers", "watch", "api", "apps", "exports", "search", "runtime", "job"),
 }
 """Rooms in which nobody looks at what is made of a run's cases in the end."""
 

@@ -1,4 +1,7 @@
-"""Replies that stream from Flower's own grids, which are stood in for: their state is a list of arrivals."""
+"""How messages are put together into calls; and replies that stream from Flower's own grids.
+
+These are stood in for: their state is a list of arrivals.
+"""
 
 import weakref
 from itertools import pairwise
@@ -7,11 +10,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Message, RecordDict
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fedbn_flower.core.errors import RunCutOff
 from fedbn_flower.core.private import set_message_id
 from fedbn_flower.runtime import server_app
-from fedbn_flower.runtime.grid import FIRST_NODE_ID, identify_process
+from fedbn_flower.runtime.grid import FIRST_NODE_ID, identify_process, in_groups
 from fedbn_flower.runtime.server_app import AT_ONCE, StreamingGrid
 from fedbn_flower.server.exchange import OVER_THE_NETWORK
 
@@ -138,3 +143,19 @@ def test_a_superlink_that_is_lost_while_replies_are_awaited():
     grid._retry_invoker = Retries()
     with pytest.raises(RunCutOff, match=r"the SuperLink is lost \(refused\)"):
         list(StreamingGrid(grid).send_and_receive(messages(2)))
+
+
+@given(st.lists(st.integers(1, 30), max_size=4), st.integers(1, 9))
+def test_groups_are_even_in_order_and_of_one_content(counts, size):
+    contents = [object() for _ in counts]
+    messages = [SimpleNamespace(content=c) for c, n in zip(contents, counts, strict=True) for _ in range(n)]
+    groups = list(in_groups(messages, size))
+    assert [message for group in groups for message in group] == messages
+    for content, count in zip(contents, counts, strict=True):
+        sizes = [len(g) for g in groups if g[0].content is content]
+        assert sum(sizes) == count
+        assert max(sizes) <= size
+        assert max(sizes) - min(sizes) <= 1
+        fewest = -(-count // size)
+        assert len(sizes) == (fewest if fewest in (1, count) else fewest + fewest % 2)
+    assert all(len({id(message.content) for message in group}) == 1 for group in groups)
