@@ -228,7 +228,6 @@ HOOKS = [
         (returning("after_round", True), r"Wrong.after_round returned True, expected Stop\(reason\) or None"),
         (returning("columns", [1]), "Wrong.columns returned a list of int, expected numbers by the name"),
         (returning("columns", {"a\n": 1}), "Wrong.columns returned .*, expected numbers by the name"),
-        (returning("columns", {"a": "1"}), "Wrong.columns returned .*, expected numbers by the name"),
         (returning("columns", {"round": 1.0}), "Wrong.columns returned 'round', which is another's column"),
         (returning("summary", {"a": {1}}), "Wrong.summary returned .*, expected values that JSON can hold"),
         (returning("state", 3), "Wrong.state returned 3, expected a mapping of values that JSON can hold"),

@@ -166,10 +166,10 @@ def test_equal_devices_with_nobody_left_out_change_no_bit(run):
 def test_a_run_uses_the_first_answers_and_goes_on_counting(run):
     """Half of 12 clients, times 1.5, are 9; resumed, the clock goes on."""
     keys = {**JOB, "devices": "phones", "dropout": 0.3, "stragglers": 0.3, "over_select": 1.5, "seed": 1}
-    keys |= {"fraction_evaluate": 0.0, "evaluate_every": 4}
-    whole = run(**keys, round_deadline=6, rounds=4, run_dir="whole")
+    keys |= {"fraction_evaluate": 0.0, "evaluate_every": 3}
+    whole = run(**keys, round_deadline=6, rounds=3, run_dir="whole")
     half = run(**keys, round_deadline=6, rounds=2, run_dir="half")
-    resumed = run(resume=half.folder, rounds=4)
+    resumed = run(resume=half.folder, rounds=3)
     assert bits(resumed) == bits(whole)
     assert simulated(resumed) == simulated(whole)
     replies = [replies for replies, _ in simulated(whole)]

@@ -72,7 +72,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, pictures_never_drawn: None) ->
     y = (rng.random(300) < 0.3 * np.exp(x[:, 0] / 2) / 1.2).astype(int)
     frame = pd.DataFrame({"site": np.repeat(["a", "b", "c"], 100), "x": x[:, 0], "y": y})
     frame.to_csv(folder / "data.csv", index=False)
-    trained(folder, "run", rounds=2, client_lr=1e-4, val_fraction=0.2, recalibrate="isotonic")
+    trained(folder, "run", rounds=1, client_lr=1e-4, val_fraction=0.2, recalibrate="isotonic")
     return Run.read(folder / "run")
 
 

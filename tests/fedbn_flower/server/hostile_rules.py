@@ -17,15 +17,10 @@ from .hostile import WIDTH
 
 REFUSED, BELIEVED = "refused", "believed"
 CLIENTS = {"fedpac": "fedpac"}
-SMALL = {
-    "dataset": "digits",
-    "partition": "iid",
-    "num-clients": 3,
-    "rounds": 2,
-    "local-epochs": 1,
-    "batch-size": 128,
-}
-FURTHER = {"power-of-choice": {"selection": "power-of-choice:3", "fraction-train": 0.6}}
+SMALL = {"dataset": "digits", "partition": "iid", "num-clients": 3, "rounds": 2, "local-epochs": 1}
+SMALL |= {"batch-size": 128, "fraction-evaluate": 0.0}
+CHOICE = {"selection": "power-of-choice:3", "fraction-train": 0.6, "fraction-evaluate": 1.0}
+FURTHER = {"power-of-choice": CHOICE}
 
 
 class Lying(InlineGrid):

@@ -16,7 +16,7 @@ from fedbn_flower.site.inputs import local_task
 
 from ..records.helpers import rows_but_times
 
-CLIENTS, ROUNDS = 4, 2
+CLIENTS, ROUNDS = 3, 2
 SERVER = ROUNDS
 SHARED, EACH = ROUNDS + 1 + SERVER, CLIENTS * ROUNDS + SERVER
 """Evaluations; the second client of all evaluates too, to see whether it finds the same."""
