@@ -76,27 +76,28 @@ def interrupt(monkeypatch, cls, method, calls):
         done(self, *arguments)
 
     monkeypatch.setattr(cls, method, called)
-    return left
 
 
 @pytest.mark.slow
 def test_interrupted_anywhere_it_ends_in_the_same_table(search, tmp_path, monkeypatch, capsys):
-    """Within a later trial's rounds, and after a trial was pruned, before its row."""
+    """Within the first trial's rounds, within later ones, and after a trial was pruned, before its row."""
     assert search(f"{JOB} 7 --run-dir whole") == 0
-    assert {row["state"] for row in table(tmp_path / "whole")} == {COMPLETE, PRUNED}
-    for i, (cls, method, calls) in enumerate(
-        [
-            (trial.TrialObserver, "report", 18),
-            (TrialTable, "add", 7),
-        ]
-    ):
+    whole = table(tmp_path / "whole")
+    assert {row["state"] for row in whole} == {COMPLETE, PRUNED}
+    begun = f"{JOB} 7 --run-dir parts"
+    for cls, method, calls in ((trial.TrialObserver, "report", 1), (trial.TrialObserver, "report", 18)):
         with monkeypatch.context() as patch:
-            left = interrupt(patch, cls, method, calls)
-            assert search(f"{JOB} 7 --run-dir parts-{i}") == 130
-            assert "to go on with it: " in capsys.readouterr().err
-            assert search(f"--resume parts-{i}") == 0
-        assert left[0] < 0
-        assert table(tmp_path / f"parts-{i}") == table(tmp_path / "whole")
+            interrupt(patch, cls, method, calls)
+            assert search(begun) == 130
+        assert "to go on with it: " in capsys.readouterr().err
+        begun = "--resume parts"
+    last = max(i for i, row in enumerate(whole) if row["state"] == PRUNED)
+    with monkeypatch.context() as patch:
+        interrupt(patch, TrialTable, "add", last + 1 - len(table(tmp_path / "parts")))
+        assert search(begun) == 130
+    assert len(table(tmp_path / "parts")) == last
+    assert search(begun) == 0
+    assert table(tmp_path / "parts") == whole
 
 
 @pytest.mark.slow
