@@ -77,6 +77,7 @@ def test_pooled_is_a_loop_over_the_rows_of_all(run, configured):
     shares = inputs_of(config).partitions
     model = trained(config, np.concatenate(shares.train))
     agree(model, result.model().state_dict())
+    assert "test-accuracy" in result.clients.columns
     for i in range(3):
         assert result.summary["clients"][str(i)]["accuracy"] == accuracy(model, shares.test[i])
     assert result.summary["global"]["accuracy"] == accuracy(model, np.arange(360))
@@ -168,10 +169,8 @@ def test_mistakes_are_reported(refusal, values, output):
 
 
 def test_without_a_final_test_the_test_set_is_never_used(run):
-    job = JOB | {"rounds": 1}
-    result = run(**job, final_test=False)
+    result = run(**JOB | {"rounds": 1}, final_test=False)
     assert not [name for name in (*result.clients.columns, *result.history.columns) if "test" in name]
-    assert "test-accuracy" in run(**job, run_dir="with").clients.columns
 
 
 def test_pooled_rows_are_none_of_a_clients_that_is_held_out(configured):
