@@ -114,13 +114,17 @@ def one_worker(pool):
 
 @pytest.fixture
 def on_all_workers(tmp_path, cache_dir, pool, one_worker, pictures_not_drawn, few_draws):
-    """Runs the same keys in this process, on one worker and on two; the folders."""
+    """Runs the same keys in this process, on one worker, which sums answers as that does, and on two; the
+    folders. Where no answers are summed, one worker does what each of two does."""
 
-    def run(keys):
+    def run(keys, summed=True):
         keys = {"dataset": "digits", **keys, "cache-dir": str(cache_dir)}
         folders = [tmp_path / keys.get("secagg", "off") / name for name in ("inline", "one", "two")]
-        for folder, workers in zip(folders, (None, one_worker, pool), strict=True):
+        places = dict(zip(folders, (None, one_worker, pool), strict=True))
+        if not summed:
+            del places[folders[1]]
+        for folder, workers in places.items():
             simulate(Federation(run_config(keys)), folder, workers)
-        return folders
+        return [*places]
 
     return run

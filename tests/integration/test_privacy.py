@@ -22,7 +22,7 @@ def outcomes(folders):
 
 @pytest.mark.parametrize(
     "sampled",
-    [{**SECURE, "dp-clip": "adaptive"}, LOCAL],
+    [{**SECURE, "dp-clip": "adaptive", "model": "linear", "client": "shared"}, LOCAL],
     ids=["secure", "local"],
 )
 def test_the_same_model_and_ledger_on_all_workers(on_all_workers, sampled):

@@ -29,17 +29,17 @@ ATTACKS = ("backdoor:3+sign-flip:2", "min-max", "gaussian:0.1", "random-labels")
 @pytest.mark.slow
 @pytest.mark.parametrize("mean", some_quick(MEANS, {0}))
 def test_a_robust_mean_on_all_workers(mean, on_all_workers):
-    folders = on_all_workers(KEYS | {"mean": mean})
+    folders = on_all_workers(KEYS | {"mean": mean}, summed=False)
     assert len({bits(folder) for folder in folders}) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("attack", some_quick(ATTACKS, {0, 3}))
 def test_an_attack_on_all_workers(attack, on_all_workers):
-    folders = on_all_workers(KEYS | {"attack": attack})
+    folders = on_all_workers(KEYS | {"attack": attack}, summed=False)
     assert len({bits(folder) for folder in folders}) == 1
     said = [json.loads((folder / "summary.json").read_text())["attack"] for folder in folders]
-    assert said[0] == said[1] == said[2]
+    assert said[0] == said[1]
     assert said[0]["answers"] > 0
 
 

@@ -43,7 +43,7 @@ def test_several_models_have_the_same_bits_on_all_workers(on_all_workers, strate
         "fedamp": {"objective": "fedprox", "mu": 0.1, "fedamp-sigma": 10.0},
     }.get(strategy, {})
     run = {"strategy": strategy, "client": "shared", "rounds": 3, "num-clients": 6, "fraction-train": 0.7}
-    folders = on_all_workers({**run, "partition": "dirichlet:0.5", **own})
+    folders = on_all_workers({**run, "partition": "dirichlet:0.5", **own}, summed=False)
     files = sorted(path.name for path in (folders[0] / "models").iterdir())
     assert len(files) > 2
     assert len({bits(folder) for folder in folders}) == 1
