@@ -1,6 +1,7 @@
 """A consortium of three sites, whose kits are unpacked."""
 
 import re
+import shutil
 import subprocess
 import tomllib
 import zipfile
@@ -48,10 +49,20 @@ def no_systemd(tmp_path, monkeypatch):
     monkeypatch.setattr(site_module, "BOOTED", tmp_path / "nowhere")
 
 
+@pytest.fixture(scope="session")
+def made(tmp_path_factory):
+    """The folder that tests have a copy of."""
+    folder = tmp_path_factory.mktemp("made") / "hospitals"
+    operator.new(folder, "superlink.example.org", SITES, ["10.0.0.5"], {"secagg-min": 3})
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path):
-    operator.new(tmp_path / "hospitals", "superlink.example.org", SITES, ["10.0.0.5"], {"secagg-min": 3})
-    return tmp_path / "hospitals"
+def folder(made, tmp_path):
+    folder = shutil.copytree(made, tmp_path / "hospitals")
+    for path in (folder / "superlink").iterdir():  # which name it
+        path.write_text(path.read_text().replace(str(made), str(folder)))
+    return folder
 
 
 @pytest.fixture

@@ -33,14 +33,6 @@ def test_a_name_that_a_shell_would_read_is_refused_in_one_line(name, tmp_path, c
     assert not (tmp_path / "x").exists()
 
 
-@pytest.fixture(scope="module")
-def agreed(tmp_path_factory):
-    """The text of a consortium.toml."""
-    folder = tmp_path_factory.mktemp("agreed") / "hospitals"
-    operator.new(folder, "superlink.example.org", SITES, [], {})
-    return (folder / "consortium.toml").read_text()
-
-
 @pytest.mark.parametrize(
     ("where", "value"),
     [
@@ -60,8 +52,8 @@ def agreed(tmp_path_factory):
         (("studies",), {"first": "abc"}),
     ],
 )
-def test_what_is_not_allowed_is_named(where, value, agreed, tmp_path):
-    content = place = tomllib.loads(agreed)
+def test_what_is_not_allowed_is_named(where, value, made, tmp_path):
+    content = place = tomllib.loads((made / "consortium.toml").read_text())
     for key in where[:-1]:
         place = place[key]
     place[where[-1]] = value
