@@ -102,10 +102,7 @@ def test_one_of_ones_own(configured, finished, tmp_path):
     [
         ({"selection": "by-sizes"}, "selection: unknown name 'by-sizes' (did you mean 'by-size'?)"),
         ({"selection": "power-of-choice"}, "expected power-of-choice:D, with D >= 1 candidates"),
-        (
-            {"selection": "uniform:3"},
-            "selection: 'uniform:3' is not allowed; expected nothing after its name",
-        ),
+        ({"selection": "uniform:3"}, "selection: 'uniform:3' is not allowed; expected nothing after its"),
         ({"selection": "by-size", "dataset": "shape:1x8x8:10"}, "'uniform' where only SuperNodes have data"),
         (
             {"selection": "by-size", "dp": "client", "dp_noise": 1.0, "dp_delta": 1e-5},
