@@ -178,17 +178,6 @@ def test_terms_of_one_example_are_those_of_a_batch(name):
         torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("noise", "error"), [(0.0, (0, 1e-4)), (1.0, (0.5, math.inf))])
-def test_inversion_of_one_gradient(noise, error):
-    """x = grad W_r / grad b_r for any output r: Geiping et al. 2020 (2003.14053), proposition 3.1."""
-    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 3))
-    inputs, targets = batch(1)
-    mechanism(1.0, noise).backward(model, Objective({}, {}), inputs, targets, 1)
-    found = model[1].weight.grad / model[1].bias.grad.unsqueeze(1)
-    wrong = (found - inputs.flatten()).norm(dim=1).min() / inputs.norm()
-    assert error[0] <= wrong <= error[1]
-
-
 def test_what_is_refused():
     fits = {name for name, objective in OBJECTIVES.items() if not obstacle(network(), objective, Loss)}
     assert fits == {

@@ -78,8 +78,11 @@ def test_a_share_to_trim_that_leaves_nothing():
 
 
 def test_family():
-    """FedProx, FedMedian, FedTrimmedAvg are FedAvgs on either side."""
-    both(lambda api: [issubclass(getattr(api, rule), api.FedAvg) for rule in MEANS])
+    """FedProx, FedMedian, FedTrimmedAvg and Krum's are FedAvgs on either side, q-FedAvg one of Flower's."""
+    krums = ["Krum", "MultiKrum", "Bulyan"]
+    both(lambda api: [issubclass(getattr(api, rule), api.FedAvg) for rule in [*MEANS, *krums]])
+    both(lambda api: issubclass(api.Krum, api.MultiKrum))
+    both(lambda api: issubclass(api.QFedAvg, flower.FedAvg))
 
 
 @pytest.mark.parametrize(

@@ -73,13 +73,6 @@ def test_the_model_after_replies(rule):
         assert_same(theirs, ours)
 
 
-@EACH
-def test_the_class_is_a_fedavg(rule):
-    for api in APIS:
-        assert issubclass(getattr(api, rule), api.FedAvg)
-    assert issubclass(strategies.Krum, strategies.MultiKrum) == issubclass(flower.Krum, flower.MultiKrum)
-
-
 # ---- differences ------------------------------------------------------------------------------------
 
 

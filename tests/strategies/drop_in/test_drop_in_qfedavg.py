@@ -70,12 +70,6 @@ def test_replies(settings):
         both(lambda api, given=given: phase(make(api, **settings), given))
 
 
-def test_the_class_is_a_fedavg_of_flowers():
-    for api in APIS:
-        assert issubclass(api.QFedAvg, flower.FedAvg)
-        assert "current_arrays" in dir(make(api))
-
-
 # ---- differences ------------------------------------------------------------------------------------
 
 
