@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from clients import LOSSES, OBJECTIVES, PROBLEMS, Examples
 
+from ..quick import diagonal_quick
 from .helpers import CONFIG
 from .objectives.test_formulas import RHO, uphill
 from .written import CASES, CLASSES, COUNTS, TRAINING, At, check_rounds, cross_entropy, forward, make_client
@@ -64,10 +65,9 @@ def formula_of(name):
     return formula
 
 
-@pytest.mark.parametrize("name", WRITTEN)
-@pytest.mark.parametrize(("policy", "batch_norm"), CASES)
-def test_three_rounds_are_those_of_the_formula(name, policy, batch_norm):
-    client = make_client(policy, batch_norm, "plain", name, SETTINGS[name], TRAINING)
+@pytest.mark.parametrize(("name", "case"), diagonal_quick([*WRITTEN], CASES))
+def test_three_rounds_are_those_of_the_formula(name, case):
+    client = make_client(*case, "plain", name, SETTINGS[name], TRAINING)
     check_rounds(client, formula_of(name))
 
 

@@ -154,7 +154,7 @@ def any_metric(name, kind, size):
 
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "kind", "size"), [*EVERY, *OTHERS])
-@settings(max_examples=10)  # of each of 35 metrics
+@settings(max_examples=6)  # of each of 35 metrics
 @given(cuts=st.lists(st.integers(0, 60), max_size=4))
 def test_states_of_any_split_add_to_the_state_of_the_whole(name, kind, size, cuts):
     """Also with clients that have no example at all; counts to the bit."""

@@ -82,9 +82,9 @@ def test_unbiased_codecs_send_all_with_feedback_in_time(text):
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", ["randk:0.4", "qsgd:2", "qsgd:4"])
 def test_the_mean_of_many_is_the_vector(text):
-    """The deviation of a mean of 4000 is at most 5 / sqrt(4000) = 0.08; it is within four of them."""
-    mean = np.mean([through(text, VECTOR, seed=seed) for seed in range(4000)], axis=0)
-    np.testing.assert_allclose(mean, VECTOR, atol=0.32)
+    """The deviation of a mean of 2000 is at most 5 / sqrt(2000) = 0.11; it is within four of them."""
+    mean = np.mean([through(text, VECTOR, seed=seed) for seed in range(2000)], axis=0)
+    np.testing.assert_allclose(mean, VECTOR, atol=0.45)
 
 
 @pytest.mark.parametrize(

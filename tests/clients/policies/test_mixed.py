@@ -14,6 +14,7 @@ from clients.policies.per_fedavg import divide
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.names import CLIENT
 
+from ...quick import diagonal_quick
 from ..helpers import CONFIG, make_client, small_model
 from .by_hand import PULLED, fit, numbers, two_clients
 
@@ -75,9 +76,12 @@ def test_apfls_share_stays_within_0_and_1_and_may_be_fixed():
             assert 0 <= weight(client, start, **{"client-lr": rate})[1]["apfl-alpha"] <= 1
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", ["apfl", "ditto", "fedbn+apfl", "silobn+apfl", "silobn+ditto"])
-@pytest.mark.parametrize("objective", ["plain", "feddyn", "fedsam", "moon"])
+@pytest.mark.parametrize(
+    ("name", "objective"),
+    diagonal_quick(
+        ["apfl", "ditto", "fedbn+apfl", "silobn+apfl", "silobn+ditto"], ["plain", "feddyn", "fedsam", "moon"]
+    ),
+)
 def test_with_an_own_model_all_else_is_as_without_it(name, objective):
     """What is sent, the loss of training, and what else stays at home."""
     first, _, own = name.rpartition("+")

@@ -192,7 +192,7 @@ def test_fine_tuning_is_forgotten(name):
         return client, update, record
 
     client, plain, record = trained()
-    _, tuned, other = trained(**{"fine-tune": 7})
+    _, tuned, other = trained(**{"fine-tune": 3})
     for a, b in zip(plain.arrays, tuned.arrays, strict=True):
         np.testing.assert_array_equal(a, b)
     groups = [ContextStore(r).groups() for r in (record, other)]
@@ -201,11 +201,11 @@ def test_fine_tuning_is_forgotten(name):
     assert plain.metrics["train-loss"] == tuned.metrics["train-loss"]
 
     figures = [client.evaluate(plain.arrays, PULLED | config)
-               for config in ({}, {"fine-tune": 7}, {"fine-tune": 7}, {})]  # fmt: skip
+               for config in ({}, {"fine-tune": 3}, {"fine-tune": 3}, {})]  # fmt: skip
     assert figures[0] == figures[3] != figures[1] == figures[2]
     client.memory.commit()
     assert str(ContextStore(record).groups()) == str(groups[0])
-    moved = client.evaluate(plain.arrays, PULLED | {"fine-tune": 7, "server-round": 2})
+    moved = client.evaluate(plain.arrays, PULLED | {"fine-tune": 3, "server-round": 2})
     assert moved != figures[1]
 
 

@@ -8,6 +8,7 @@ from torch import nn
 
 from clients import CLIENTS, FedAvgClient, FedBNClient, LocalTraining, SiloBNClient
 
+from ...quick import diagonal_quick
 from ..helpers import CONFIG, make_client, small_model
 
 
@@ -90,8 +91,9 @@ def test_an_entry_of_the_wrong_shape_is_refused_by_name():
         client.fit(parameters, CONFIG)
 
 
-@pytest.mark.parametrize("trains", ["fedrep", "fedbabu"])
-@pytest.mark.parametrize("other", ["fedala", "fedinit", "fbn"])
+@pytest.mark.parametrize(
+    ("trains", "other"), diagonal_quick(["fedrep", "fedbabu"], ["fedala", "fedinit", "fbn"])
+)
 def test_in_either_order_both_of_two_joined_clients_train(trains, other):
     """FedRep and FedBABU have trainings of their own, after which no other client's method has its turn."""
     outcomes = []

@@ -184,7 +184,7 @@ def test_in_lockstep_it_is_the_same_to_rounding(run, attack):
 @pytest.mark.parametrize("client", ["fedbn", "silobn", "fedper", "ditto"])
 def test_with_what_stays_at_home(run, client):
     """Each honest client tries the patch on its own model; the honest mean leaves attackers out."""
-    keys = KEYS | {"client": client, "attack": "backdoor:3+sign-flip:2", "eval_data": "local"}
+    keys = KEYS | {"client": client, "attack": "backdoor:3+sign-flip:2", "eval_data": "local", "rounds": 1}
     found = run(**keys, run_dir="run")
     assert 0 <= found.summary["attack"]["success"] <= 1
     assert found.summary["failures"] == 0
@@ -195,7 +195,7 @@ def test_with_what_stays_at_home(run, client):
 
 def test_compressed_frozen_tied_and_held_out(run):
     """Omniscient attackers read decoded answers; what is frozen does not move."""
-    found = run(**KEYS, attack="ipm:1", compress="topk:0.5", holdout_clients=1, freeze="1")
+    found = run(**KEYS, attack="ipm:1", compress="topk:0.5", holdout_clients=1, freeze="1", rounds=1)
     assert found.summary["failures"] == 0
 
 

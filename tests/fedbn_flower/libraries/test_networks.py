@@ -33,9 +33,9 @@ def needs(name):
     ("name", "spec"),
     [
         ("torchvision:resnet18", IMAGES),
-        ("torchvision:mobilenet_v3_small:dropout=0.1", IMAGES),
         ("torchvision:fcn_resnet50", MASKS),
         ("torchvision:r3d_18", VOLUMES),
+        ("torchvision:mobilenet_v3_small:dropout=0.1", IMAGES),
         ("timm:resnet18:drop_rate=0.1", IMAGES),
         ("monai:resnet10", VOLUMES),
         (SMALL_UNET, VOLUME_MASKS),

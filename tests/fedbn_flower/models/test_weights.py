@@ -137,7 +137,7 @@ def check(path):
     return ""
 
 
-@pytest.mark.parametrize("count", [40, pytest.param(360, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [25, pytest.param(375, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", WHOLE)
 @pytest.mark.filterwarnings("ignore")
 def test_a_torn_file_is_a_model_or_a_line(tmp_path, name, count):

@@ -179,7 +179,7 @@ def test_a_union_of_those_that_train_in_lockstep_does(configured):
 
 def test_fine_tuning_is_every_clients_own_and_not_the_servers(run):
     """The shared training is what it is without; the server evaluates the global model as it is."""
-    keys = {"client": "shared", "partition": "iid", "num_clients": 3}
+    keys = {"client": "shared", "partition": "iid", "num_clients": 3, "rounds": 1}
     plain, tuned, local = run(**keys), run(**keys, fine_tune=4), run(**keys, fine_tune=4, eval_model="local")
     assert tuned.summary["global"] == plain.summary["global"] == local.summary["global"]
     losses = [

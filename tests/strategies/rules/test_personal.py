@@ -208,15 +208,18 @@ def answer_of(i, message, features):
         {"sums": np.ones((1, 1), np.float32), "shares": np.ones(1, np.float32)}
     )
     means, spread = features[i]
-    arrays = {"class-means": np.array([[means]], np.float32), "spread": np.array(spread, np.float32)}
+    arrays = {"class-means": np.array(means, np.float32), "spread": np.array(spread, np.float32)}
     reply.content["features"] = record(arrays)
     return reply
+
+
+ALIKE = ([[0.0]], 1.0)
 
 
 def test_the_body_is_the_mean_and_heads_are_mixtures_of_those_that_answered():
     strategy, arrays = FedPAC(), record(START)
     strategy.head = frozenset({"head"})
-    features, heads, body = [(0.0, 1.0), (0.0, 3.0), (1e6, 1.0)], {}, np.zeros(2)
+    features, heads, body = [ALIKE, ([[0.0]], 3.0), ([[1e6]], 1.0)], {}, np.zeros(2)
     for lost in (None, 1):
 
         def client(message, i, lost=lost, body=body, heads=heads):
@@ -245,7 +248,7 @@ def test_the_body_is_the_mean_and_heads_are_mixtures_of_those_that_answered():
 
 def test_fedpac_without_the_names_of_the_head_is_refused():
     with pytest.raises(AggregationError, match="assign head before the run"):
-        train(FedPAC(), START, CannedGrid(2, lambda m, i: answer_of(i, m, [(0.0, 1.0)] * 2)))
+        train(FedPAC(), START, CannedGrid(2, lambda m, i: answer_of(i, m, [ALIKE] * 2)))
 
 
 @pytest.mark.parametrize(
@@ -263,15 +266,6 @@ def test_fedpac_without_the_names_of_the_head_is_refused():
 def test_features_that_cannot_be_are_refused(means, spread, why):
     strategy = FedPAC()
     strategy.head = frozenset({"head"})
-
-    def client(message, i):
-        reply = answer_of(i, message, [(0.0, 1.0)] * 2)
-        if i == 1:
-            arrays = {"class-means": np.array(means, np.float32), "spread": np.array(spread, np.float32)}
-            reply.content["features"] = record(arrays)
-        return reply
-
-    grid = CannedGrid(2, client)
-    train(strategy, START, grid)
+    train(strategy, START, CannedGrid(2, lambda m, i: answer_of(i, m, [ALIKE, (means, spread)])))
     assert list(strategy.phase_report.metrics) == [0]
     assert strategy.phase_report.failures == {1: why}
