@@ -12,7 +12,7 @@ from strategies.messages.validation import check_entries
 from ..helpers import OF_MODELS, CannedGrid, record, train_reply
 from .lies import CONTENT_LIES, ENTRY_LIES, EXPLODED, MESSAGE_LIES, MODEL, RULE_LIES, lie_of
 
-HONEST, LIARS, ROUNDS = 3, 50, 12
+HONEST, LIARS, ROUNDS = 3, 50, 6
 READ_MORE = {name for name, rule in OF_MODELS.items() if rule.read_extras is not FedAvg.read_extras}
 COMBINATIONS = [("fednova", "median"), *((rule, "weighted") for rule in sorted(READ_MORE | {"fedavg"}))]
 """All that read no more than a model from an answer are as FedAvg here."""
