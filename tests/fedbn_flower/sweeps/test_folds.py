@@ -198,6 +198,7 @@ def test_of_losses_the_lowest_is_the_best_out_of_fold(cache_dir, tmp_path, monke
     assert cli.main(f"{words} {rates} --backend inline --cache-dir {cache_dir} --run-dir g".split()) == 0
     pooled = [row for row in csv_rows("g/folds.csv") if row["of"] == "pooled"]
     assert [row["cannot be told from the best"] for row in pooled] == ["yes", "no"]
+    assert [row[-1].endswith(" *") for row in page(tmp_path / "g").rows if "pooled" in row] == [True, False]
 
 
 def test_over_five_seeds_of_folds_the_pooled_values_are_compared():
