@@ -128,7 +128,7 @@ def fedacg(clients, lam=0.85, beta=0.2):
         yield x + lam * m, x
 
 
-def feddc(clients, alpha=0.2):
+def feddc(clients, total=9, alpha=0.2):
     x, c = START.copy(), np.zeros(SIZE)
     h, c_i, known = np.zeros((CLIENTS, SIZE)), np.zeros((CLIENTS, SIZE)), np.zeros((CLIENTS, SIZE))
     for trained, arrived in clients:
@@ -141,8 +141,8 @@ def feddc(clients, alpha=0.2):
             c_i[i] += change[i]
         for i in arrived:
             known[i] += ends[i] - x  # the server's view of the drifts: without lost answers it is h
-        x = mean(ends, arrived) + known.mean(axis=0)
-        c = c + sum(change[i] for i in arrived) / CLIENTS
+        x = mean(ends, arrived) + known.sum(axis=0) / total
+        c = c + sum(change[i] for i in arrived) / total
         yield x, x
 
 
@@ -286,7 +286,7 @@ CASES = {
     "fedcm": (fedcm, {"cm-alpha": 0.3}),
     "fedcm with eta": (partial(fedcm, eta=0.1), {"server": {"eta": 0.1}, "cm-alpha": 0.3}),
     "fedacg": (fedacg, {"acg-beta": 0.2}),
-    "feddc": (feddc, {"dc-alpha": 0.2}),
+    "feddc of nine": (feddc, {"server": {"num_clients": 9}, "dc-alpha": 0.2}),
     "feddyn": (feddyn, {"server": {"alpha": 0.4}, "alpha": 0.4}),
     "fedavg with fedspeed": (
         fedspeed, {"objective": "fedspeed", "rho": 0.2, "speed-alpha": 0.7, "speed-lambda": 4.0},
