@@ -66,7 +66,7 @@ def refused(capsys):
     return line_of
 
 
-ONE_ROUND = {"api", "results", "study", "comparisons", "statistics"}
+ONE_ROUND = {"api", "results", "study", "comparisons", "statistics", "attacks", "models"}
 """Rooms in which it is a run's end that is looked at."""
 SMALL = {"local_epochs": 1, "batch_size": 128}
 

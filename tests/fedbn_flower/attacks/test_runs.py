@@ -54,7 +54,7 @@ def honest(cache_dir, tmp_path_factory, pictures_never_drawn, draws_always_few):
 
 @pytest.mark.parametrize("attack", some_quick(ALL, {9}))
 def test_a_run_says_who_attacked_and_is_not_the_honest_one(run, honest, attack):
-    found = run(**KEYS, attack=attack, run_dir="attacked")
+    found = run(**KEYS, attack=attack, rounds=2, run_dir="attacked")
     assert moved(honest, "attacked") > 1e-4
     said = found.summary["attack"]
     assert (said["name"], said["attackers"], said["answers"]) == (attack, [1, 3], 4)
