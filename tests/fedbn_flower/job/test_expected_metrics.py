@@ -35,7 +35,10 @@ def read(metrics, states=None):
 METRIC_LIES = [
     ({"train-loss": math.nan}, "'train-loss' is nan"),
     ({"train-accuracy": 1e6}, "'train-accuracy' is 1000000.0, not a number in [0, 1"),
-    *(({name: 1}, f"the metric name {name!r} is reserved") for name in ("round", "train-seconds")),
+    *(
+        ({name: 1}, f"the metric name {name!r} is reserved")
+        for name in ("round", "partition", "phase", "train-seconds")
+    ),
     ({"global-accuracy": 1.0}, "the metric name 'global-accuracy' is reserved"),
     ({f"m{i}": i for i in range(2000)}, "2000 further metrics, at most 100"),
     ({"many": [1.0] * 20_000}, "20000 numbers in lists, at most 10000"),
