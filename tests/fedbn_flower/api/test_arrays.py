@@ -39,6 +39,7 @@ def keep(cache_dir):
     [
         (COLOUR[..., 0], COLOUR[:, None, :, :, 0], "Images"),
         (COLOUR, COLOUR.transpose(0, 3, 1, 2), "Images"),
+        (np.ascontiguousarray(COLOUR.transpose(0, 3, 1, 2)), COLOUR.transpose(0, 3, 1, 2), "Images"),
         (COLOUR[:, :3, :, :], COLOUR[:, :3], "Images"),
         (torch.from_numpy(COLOUR), COLOUR.transpose(0, 3, 1, 2), "Images"),
         (torch.from_numpy(ROWS).float(), ROWS.astype(np.float32), "Numeric"),
@@ -102,6 +103,7 @@ def test_what_targets_become(keep, x, target):
         ((ROWS, Y - 1, ROWS, Y), "y is int64 (6,); expected 6 class numbers >= 0"),
         ((ROWS, Y, ROWS, [1]), "y_test is of type list; expected a NumPy array"),
         ((ROWS, Y * np.nan, ROWS, Y), "y holds values that are not finite"),
+        ((ROWS, Y.astype(str), ROWS, Y), "y is <U21 (6,); expected 6 class numbers"),
         ((ROWS, Y), "data: (ndarray, ndarray) is not allowed; expected the four arrays (x, y, x_test,"),
         ([TensorDataset(torch.zeros(2)), 3], "expected the four arrays"),
     ],
@@ -195,6 +197,7 @@ class Raises(TwoImages):
         ([[]], None, "data of client '0' has no examples"),
         ([[{"x": 1, "y": 2}]], None, "item 0 of data of client '0' is a dict; expected a pair"),
         ([[(1, "cat")]], None, "item 0 of data of client '0' holds a str; expected tensors, arrays or num"),
+        ([[(1, "cat")]], None, "item 0 of data of client '0' holds a str"),
         ([[([1, [2, 3]], 0)]], None, "item 0 of data of client '0' cannot be converted to an array"),
         ([[(1.0, 0), (2, 0)]], None, "item 1 of data of client '0' has int64 (), item 0 has float64 ()"),
         ([[(1.0, 0)], [(1.0, 0.5)]], None, "an example of client '1' is float64 (), another's is int64 ()"),

@@ -46,6 +46,7 @@ MISTAKES = {
     ),
     "after quotes": ([APP, "-c", "name='it''s'"], """run-config: "name='it''s'" is not allowed"""),
     "twice": ([APP, "-c", "lr=1 lr=2"], "run-config: 'lr=2' is not allowed; expected lr once"),
+    "no TOML file": ([APP, "-c", "none.toml"], "run-config: "),
     "nodes": (
         [APP, "--num-supernodes", "0"],
         "num-supernodes: 0 is not allowed; expected a whole number from 1",
@@ -54,6 +55,8 @@ MISTAKES = {
         [APP, "--backend", "rey"],
         "backend: 'rey' is not allowed; expected one of auto, inline, ray",
     ),
+    "workers": ([APP, "--workers", "-1"], "workers: -1 is not allowed"),
+    "seed": ([APP, "--seed", "-1"], "seed: -1 is not allowed"),
     "workers of one process": (
         [APP, "--backend", "inline", "--workers", "3"],
         "workers: 3 is not allowed; expected 0 with backend 'inline'",
@@ -79,6 +82,7 @@ def test_a_mistake_is_one_line_before_anything_starts(folder, capsys, arguments)
 
 PROJECTS = {
     "no pyproject": (lambda text: None, "expected a folder with a pyproject.toml"),
+    "no TOML": (lambda text: "[", "pyproject.toml': "),
     "no app": (lambda text: text.replace("[tool.flwr", "[tool.other"), "Missing [tool.flwr.app] section"),
     "no module": (lambda text: text.replace("small_app.server", "small_app.gone"), "Unable to load module"),
     "no package": (lambda text: text.replace("small_app.server", "gone.server"), "no module 'gone' in"),

@@ -43,6 +43,7 @@ def test_metrics_are_spelt_as_in_papers(name, words, first):
         ("loss", [0.04, None, 0.03], 4),
         ("loss", [0.0], 3),
         ("loss", [], 3),
+        ("rmse", [12.3, 4.0], 2),
         ("rmse", [123456.0, 1.0], 0),
         ("loss", [1e-12], 6),
         ("loss", [float("nan"), float("inf"), 2.0], 3),

@@ -23,6 +23,7 @@ from .written import change_run, csv_rows
         ("/data", "data"),
         ("~/data/x.csv", "x.csv"),
         ("--dataset /home/me/x.csv --model '/a/b.py:net'", "--dataset x.csv --model 'b.py:net'"),
+        ("tokens:/a/b.json:/c/d", "tokens:b.json:d"),
         ("(/a/b/c), [/a/b]; `/x/y.py:rule`", "(c), [b]; `y.py:rule`"),
         ("and/or, n/a, 1 / 2, mg /dl, kB/s", "and/or, n/a, 1 / 2, mg /dl, kB/s"),
         ("https://doi.org/10.1/x, url={https://a.b/c/d}", "https://doi.org/10.1/x, url={https://a.b/c/d}"),

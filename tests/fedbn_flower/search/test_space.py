@@ -67,10 +67,12 @@ def test_the_validation_share_is_a_tenth_unless_given():
     ("arguments", "output"),
     [
         ("--search server-lr", "search: 'server-lr' is not allowed; expected KEY=LOW..HIGH or KEY=A,B"),
+        ("--search server-lr=", "search: 'server-lr=' is not allowed"),
         ("--search server-rl=1..2", "configuration: unknown name 'server-rl' .did you mean 'server-lr'"),
         ("--search mu=0.1..1", "mu: 0.1..1 is not used by strategy 'fedadam'"),
         ("--search rounds=1..9", "search: 'rounds' cannot be searched"),
         ("--search server-lr=1..1", "search: 'server-lr=1..1' is not allowed; expected 0 < LOW < HIGH"),
+        ("--search server-lr=0..1", "search: 'server-lr=0..1' is not allowed; expected 0 < LOW < HIGH"),
         ("--search server-lr=1..inf", "search: 'server-lr=1..inf' is not allowed"),
         ("--search server-lr=a..b", "search: 'server-lr=a..b' is not allowed; expected LOW..HIGH, two "),
         ("--search batch-size=1.5..9", "search: 'batch-size=1.5..9' is not allowed; .*whole numbers"),

@@ -48,6 +48,7 @@ def test_a_yaml_file_is_the_experiment_of_the_same_toml_file(tmp_path):
         ("no", "no"),
         ("False", False),
         ("12:30", "12:30"),
+        ("2024-01-01", "2024-01-01"),
         ("012", "012"),
         ("1e-3", 0.001),
         (".5", 0.5),

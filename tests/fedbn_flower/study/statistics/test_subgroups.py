@@ -81,7 +81,7 @@ def test_by_hand():
 
 @pytest.mark.parametrize(
     ("n", "events", "enough"),
-    [(30, None, True), (29, None, False), (30, 5, True), (30, 4, False), (300, 296, False)],
+    [(30, None, True), (29, None, False), (30, 5, True), (30, 4, False), (300, 296, False), (300, 295, True)],
 )
 def test_of_few_cases_nothing_is_said(n, events, enough):
     target = np.zeros(n, int) if events is None else (np.arange(n) < events).astype(int)
