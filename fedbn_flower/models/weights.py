@@ -42,7 +42,8 @@ class LoadedWeights:
     missing : tuple[str, ...]
         Those that the file does not have.
     other_shape : tuple[str, ...]
-        Those that have another shape there, each as ``NAME (THERE, not HERE)``.
+        Those that have another shape there, or no floats where the model has some, each as
+        ``NAME (THERE, not HERE)``.
     unused : tuple[str, ...]
         The file's entries that the model does not have.
     """
@@ -63,7 +64,7 @@ class LoadedWeights:
     def left_out(self) -> str:
         """What was not taken, in words; the first of each kind."""
         kinds = {
-            "of another shape": self.other_shape,
+            "of another shape or type": self.other_shape,
             "not in it": self.missing,
             "not in the model": self.unused,
         }
@@ -121,7 +122,8 @@ def load_weights(model: nn.Module, source: str, strict: bool = False) -> LoadedW
                 raise not_allowed("init", source, f"weights with values: {_text(name)} has none") from error
             taken |= {name, *names.get(name, ())}
         else:
-            other_shape.append(f"{name} ({_shape(tensor)}, not {_shape(here)})")
+            what = _shape if tensor.shape != here.shape else _dtype
+            other_shape.append(f"{name} ({what(tensor)}, not {what(here)})")
     found = LoadedWeights(
         source,
         digest,
@@ -197,3 +199,7 @@ def _text(name: str) -> str:
 
 def _shape(tensor: torch.Tensor) -> str:
     return "x".join(map(str, tensor.shape)) or "a number"
+
+
+def _dtype(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

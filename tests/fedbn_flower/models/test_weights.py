@@ -54,12 +54,13 @@ def test_another_number_of_classes_and_other_names_are_listed_and_left(saved):
     source, model, before = network(outputs=5, seed=1), network(), network()
     entries = source.state_dict() | {"extra": torch.ones(1)}
     del entries["1.weight"]
+    entries["1.bias"] = entries["1.bias"].to(torch.int8)  # as a quantized network has them
     found = load_weights(model, saved(entries))
-    assert same(model, source, "0.weight", "0.bias", "1.bias", "1.running_mean")
-    assert same(model, before, "1.weight", "2.weight", "2.bias")
+    assert same(model, source, "0.weight", "0.bias", "1.running_mean")
+    assert same(model, before, "1.weight", "1.bias", "2.weight", "2.bias")
     assert found.left_out == (
-        "of another shape: 2.weight (5x4, not 2x4), 2.bias (5, not 2); not in it: 1.weight; "
-        "not in the model: extra"
+        "of another shape or type: 1.bias (int8, not float32), 2.weight (5x4, not 2x4), 2.bias (5, not 2); "
+        "not in it: 1.weight; not in the model: extra"
     )
     assert json.loads(json.dumps(found.as_record()))["missing"] == ["1.weight"]
     with pytest.raises(UserError, match=r"^init: '.*' is not allowed; expected weights that all fit, with"):

@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_in_the_log_and_the_record(run, weights, caplog, tm
     (line,) = [line for line in caplog.messages if line.startswith("init: ")]
     assert line.endswith(
         "7 of 9 entries are from "
-        f"{str(tmp_path / 'three.safetensors')!r}; of another shape: 4.weight (3x128, not 10x128), "
+        f"{str(tmp_path / 'three.safetensors')!r}; of another shape or type: 4.weight (3x128, not 10x128), "
         "4.bias (3, not 10)"
     )
     record = read_manifest(result.folder, "run-dir")["weights"]
