@@ -24,12 +24,13 @@ def folder(tmp_path, monkeypatch):
     return write_app(tmp_path / "app")
 
 
-def test_it_runs_an_app_and_says_where_its_results_are(folder, capsys):
-    assert main(["app", str(folder), "--backend", "inline", "--run-dir", "out", "-c", "lr=1"]) == 0
+def test_it_runs_the_app_of_the_current_folder_and_says_where_its_results_are(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert main(["app", ".", "--backend", "inline", "--run-dir", "../out", "-c", "lr=1"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[-2].startswith("2 rounds in")
     assert printed[-2].endswith("(backend inline)")
-    assert printed[-1] == "results are in out"
+    assert printed[-1] == "results are in ../out"
 
 
 MISTAKES = {
