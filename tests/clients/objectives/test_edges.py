@@ -85,6 +85,19 @@ def test_what_is_sent_are_the_trained_models_features_by_class():
         assert record["shares"][c] == pytest.approx(len(rows) / 40)
 
 
+def test_fedpac_besides_sends_the_received_models_mean_features_and_how_they_vary():
+    """By the paper's sum over classes, of means and squares within each."""
+    client = make_client("shared", objective="fedpac")
+    inputs, targets = client.task.train.prepared(np.arange(40))
+    z = body(client.task.model, inputs).double()
+    sent = client.fit(client.get_parameters({}), CONFIG).records["features"]
+    of_class = [z[targets == c] for c in range(3)]
+    means = [len(rows) / 40 * rows.mean(0) for rows in of_class]
+    np.testing.assert_allclose(sent["class-means"], torch.stack(means), rtol=1e-4, atol=1e-6)
+    squares = sum(len(rows) / 40 * (rows**2).sum(1).mean() for rows in of_class)
+    assert sent["spread"] == pytest.approx(float(squares - sum((m**2).sum() for m in means)) / 40, rel=1e-4)
+
+
 # ---- objectives of logits, and what becomes of classes that a client lacks ----------------------------
 
 

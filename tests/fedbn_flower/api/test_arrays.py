@@ -197,7 +197,6 @@ class Raises(TwoImages):
         ([[]], None, "data of client '0' has no examples"),
         ([[{"x": 1, "y": 2}]], None, "item 0 of data of client '0' is a dict; expected a pair"),
         ([[(1, "cat")]], None, "item 0 of data of client '0' holds a str; expected tensors, arrays or num"),
-        ([[(1, "cat")]], None, "item 0 of data of client '0' holds a str"),
         ([[([1, [2, 3]], 0)]], None, "item 0 of data of client '0' cannot be converted to an array"),
         ([[(1.0, 0), (2, 0)]], None, "item 1 of data of client '0' has int64 (), item 0 has float64 ()"),
         ([[(1.0, 0)], [(1.0, 0.5)]], None, "an example of client '1' is float64 (), another's is int64 ()"),
