@@ -14,6 +14,7 @@ from fedbn_flower.cli import main
 from fedbn_flower.config.making import run_config
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.tasks import task_of
+from fedbn_flower.server.federation import Federation
 from tests.fedbn_flower.refusal import one_line
 from tests.quick import some_quick
 
@@ -224,6 +225,19 @@ def test_compressed_frozen_tied_and_held_out(run):
 def test_mistakes_that_the_data_show(run, keys, message):
     with one_line(message):
         run(**KEYS | keys)
+
+
+@pytest.mark.parametrize(
+    ("attack", "attackers", "said"),
+    [("alie", "1,2", 1), ("alie", "1,2,3,4,5,6,7,8", 0), ("alie:1", "1,2", 0)],
+)
+def test_an_alie_whose_z_is_nothing_is_said(configured, attack, attackers, said):
+    """Of 10 clients 2 attackers have the z of 4 of 8, which is 0, and 8 have one."""
+    federation = Federation(configured(num_clients=10, partition="iid", attack=attack, attackers=attackers))
+    lines = [line for line in federation.extensions.notices if "its z is 0" in line]
+    assert (
+        lines == ["attack 'alie': its z is 0 with 2 attackers of 10, who send the mean; give alie:Z"] * said
+    )
 
 
 def test_numbers_have_no_labels_to_flip_and_tables_no_patch(run):

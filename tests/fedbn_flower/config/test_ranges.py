@@ -91,8 +91,8 @@ REFUSED = {
         "farther from the shared model",
     ),
     "pfedme's shared model": (
-        {**PFEDME, "pfedme_lambda": 15.0, "client_lr": 0.2},
-        "pfedme-lambda: 15.0 is not allowed; expected less than 10, 2 over client-lr: the shared model would "
+        {**PFEDME, "pfedme_lambda": 10.0, "client_lr": 0.2},
+        "pfedme-lambda: 10.0 is not allowed; expected less than 10, 2 over client-lr: the shared model would "
         "diverge",
     ),
     "pfedme's personal model": (

@@ -1,5 +1,7 @@
 """How much a round does, and how that becomes a time; the times themselves are not tested."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -129,6 +131,19 @@ def test_a_dry_run_shows_what_would_run_and_writes_nothing(cache_dir, tmp_path, 
         "fedyogi-fedbn-plain-seed0",
         "fedyogi-fedbn-plain-seed1",
         "2 runs; about 8 min to go",  # 2 runs of 2 rounds of 4 clients, a step of 30 s each
+    ]
+
+
+def test_of_a_run_that_was_begun_the_rounds_to_go_count(configured, monkeypatch):
+    """One of two, of two clients, a step of 30 s each."""
+    monkeypatch.setattr(estimate, "_seconds", lambda do, n: 30.0 * n)
+    config = configured(batch_size=0, fraction_evaluate=0)
+    begun = SimpleNamespace(name="a", summary=None, started=True, rounds_done=1, config=config)
+    done = SimpleNamespace(name="b", summary={"rounds": 2})
+    assert estimate.describe_runs([begun, done]) == [
+        "a  1 of 2 rounds done",
+        "b  done",
+        "2 runs, 1 done; about 60 s to go",
     ]
 
 
