@@ -32,8 +32,8 @@ def needs(name):
 @pytest.mark.parametrize(
     ("name", "spec"),
     [
-        ("torchvision:resnet18", IMAGES),
         ("torchvision:fcn_resnet50", MASKS),
+        ("torchvision:resnet18", IMAGES),
         ("torchvision:r3d_18", VOLUMES),
         ("torchvision:mobilenet_v3_small:dropout=0.1", IMAGES),
         ("timm:resnet18:drop_rate=0.1", IMAGES),
@@ -43,10 +43,13 @@ def needs(name):
         ("monai:BasicUNet:features=4/4/8/8/8/4", MASKS),
     ],
 )
-def test_channels_and_outputs_are_those_of_the_data(name, spec):
+def test_channels_and_outputs_are_those_of_the_data_and_all_of_it_is_trained(name, spec):
     needs(name)
-    output = build_model(name, spec, False, 0)(spec.zeros(2))
+    model = build_model(name, spec, False, 0)
+    output = model(spec.zeros(2))
     assert output.shape == (2, 3, *(spec.shape[1:] if spec.predicts == "masks" else ()))
+    output.sum().backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
 
 
 def test_arguments_are_the_networks():
