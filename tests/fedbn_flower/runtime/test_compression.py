@@ -135,6 +135,10 @@ def test_the_way_down_has_half_the_bytes_and_the_same_bits_everywhere(configured
     ("values", "line"),
     [
         ({"compress": "topk:2"}, "compress: 'topk:2' is not allowed; expected topk:SHARE, with a share in"),
+        (
+            {"compress": "topk:half"},
+            "compress: 'topk:half' is not allowed; expected topk:SHARE, with a share in",
+        ),
         ({"compress": "randk"}, "compress: 'randk' is not allowed; expected randk:SHARE, with a share in"),
         ({"compress": "qsgd:9"}, "compress: 'qsgd:9' is not allowed; expected qsgd:BITS, with 2 to 8 bits"),
         ({"compress": "lowrank:0"}, "compress: 'lowrank:0' is not allowed; expected lowrank:RANK"),
