@@ -200,6 +200,11 @@ class Raises(TwoImages):
         ([[([1, [2, 3]], 0)]], None, "item 0 of data of client '0' cannot be converted to an array"),
         ([[(1.0, 0), (2, 0)]], None, "item 1 of data of client '0' has int64 (), item 0 has float64 ()"),
         ([[(1.0, 0)], [(1.0, 0.5)]], None, "an example of client '1' is float64 (), another's is int64 ()"),
+        (
+            [[([1, 2], 0)], [([3], 1)]],
+            None,
+            "an example of client '1' is int64 (1,), another's is int64 (2,)",
+        ),
         ([Raises([])], None, "item 0 of data of client '0' raised KeyError: 'no\\nsuch file'"),
         ([dataset([0, 1, 2])], None, "data: 3 examples; expected at least 5 if no test is given"),
         ([dataset([0])], [dataset([0]), dataset([1])], "test: is for the clients 0, 1; expected 0"),

@@ -140,9 +140,9 @@ def test_of_a_run_that_was_begun_the_rounds_to_go_count(configured, monkeypatch)
     config = configured(batch_size=0, fraction_evaluate=0)
     begun = SimpleNamespace(name="a", summary=None, started=True, rounds_done=1, config=config)
     done = SimpleNamespace(name="b", summary={"rounds": 2})
-    assert estimate.describe_runs([begun, done]) == [
-        "a  1 of 2 rounds done",
+    assert estimate.describe_runs([done, begun]) == [
         "b  done",
+        "a  1 of 2 rounds done",
         "2 runs, 1 done; about 60 s to go",
     ]
 

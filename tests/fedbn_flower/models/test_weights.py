@@ -67,6 +67,17 @@ def test_another_number_of_classes_and_other_names_are_listed_and_left(saved):
         load_weights(network(), found.source, strict=True)
 
 
+def test_what_peft_wraps_is_taken_under_its_plain_names(saved):
+    source = nn.Linear(3, 2)
+    model = nn.Linear(3, 2)
+    for name in ("base_layer", "0", "model", "base_model"):
+        model = nn.ModuleDict({name: model})
+    found = load_weights(model, saved({f"0.{name}": entry for name, entry in source.state_dict().items()}))
+    assert found.taken == ("base_model.model.0.base_layer.weight", "base_model.model.0.base_layer.bias")
+    assert found.complete
+    assert all(map(torch.equal, model.state_dict().values(), source.state_dict().values()))
+
+
 def test_half_precision_is_cast(saved):
     source, model = network(seed=1), network()
     entries = {n: e.bfloat16() if e.is_floating_point() else e for n, e in source.state_dict().items()}
