@@ -4,12 +4,13 @@ import json
 import re
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from fedbn_flower import Result
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.records.summary import Summary
+from fedbn_flower.records.summary import TESTED_ON, Summary, tested_on
 
 from ..results.written import METRICS, summary_of, write_run
 
@@ -92,3 +93,14 @@ def test_a_damaged_one_is_one_line(tmp_path, refused, change, why):
     line = refused("report", folder)
     assert line.startswith(f"report: '{file}' cannot be read (")
     assert why in line
+
+
+def test_it_says_on_whose_examples_clients_were_evaluated():
+    own, everybodys, left_out, unknown, nobody = (
+        SimpleNamespace(mean={"accuracy": 1.0} if data != "nobody" else None, left_out=site, eval_data=data)
+        for data, site in (("local", ""), ("global", ""), ("local", "graz"), ("", ""), ("nobody", "graz"))
+    )
+    assert tested_on([own, own, unknown, nobody]) == TESTED_ON["local"]
+    assert tested_on([everybodys, own]) == f"{TESTED_ON['local']}; in other runs {TESTED_ON['global']}"
+    assert tested_on([own, left_out]).startswith("the site left out is evaluated on all of its examples")
+    assert tested_on([unknown, nobody]) == ""
