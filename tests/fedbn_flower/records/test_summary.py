@@ -10,7 +10,8 @@ import pytest
 
 from fedbn_flower import Result
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.records.summary import TESTED_ON, Summary, tested_on
+from fedbn_flower.records.summary import TESTED_ON, Summary
+from fedbn_flower.records.summary import tested_on as on_whose
 
 from ..results.written import METRICS, summary_of, write_run
 
@@ -100,7 +101,7 @@ def test_it_says_on_whose_examples_clients_were_evaluated():
         SimpleNamespace(mean={"accuracy": 1.0} if data != "nobody" else None, left_out=site, eval_data=data)
         for data, site in (("local", ""), ("global", ""), ("local", "graz"), ("", ""), ("nobody", "graz"))
     )
-    assert tested_on([own, own, unknown, nobody]) == TESTED_ON["local"]
-    assert tested_on([everybodys, own]) == f"{TESTED_ON['local']}; in other runs {TESTED_ON['global']}"
-    assert tested_on([own, left_out]).startswith("the site left out is evaluated on all of its examples")
-    assert tested_on([unknown, nobody]) == ""
+    assert on_whose([own, own, unknown, nobody]) == TESTED_ON["local"]
+    assert on_whose([everybodys, own]) == f"{TESTED_ON['local']}; in other runs {TESTED_ON['global']}"
+    assert on_whose([own, left_out]).startswith("the site left out is evaluated on all of its examples")
+    assert on_whose([unknown, nobody]) == ""

@@ -106,14 +106,6 @@ def test_ranges_are_checked(rule, arguments, output):
         getattr(strategies, rule)(**arguments)
 
 
-@pytest.mark.parametrize("mu", [0.0, 0.1])
-def test_a_fedprox_without_its_term_is_told_by_both(caplog, mu):
-    for rules in (flower, strategies):
-        caplog.clear()
-        rules.FedProx(proximal_mu=mu)
-        assert ("equivalent to FedAvg" in caplog.text) == (mu == 0)
-
-
 def test_which_class_is_whose():
     """FedAvgM is no FedAvg of ours, an adaptive rule no FedOpt of Flower's; all are FedAvgs of Flower's."""
     assert issubclass(flower.FedAvgM, flower.FedAvg)

@@ -451,3 +451,11 @@ def test_empty_initial_arrays():
         return answer(message, trained(sent or MODEL, node), node + 1)
 
     both(lambda api: run(api.FedAvg(), arrays={}, work=bringing))
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.1])
+def test_a_fedprox_without_its_term_is_told_by_both(caplog, mu):
+    for rules in (flower, strategies):
+        caplog.clear()
+        rules.FedProx(proximal_mu=mu)
+        assert ("equivalent to FedAvg" in caplog.text) == (mu == 0)
