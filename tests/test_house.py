@@ -33,18 +33,19 @@ GROUND = "fedbn_flower.core.ground"
 
 FLOORS = (
     {"core"},
-    {"records", "models", "data"},
-    {"names", "privacy"},
-    {"extensions"},
+    {"data", "names", "privacy", "records"},
+    {"extensions", "models"},
     {"config"},
     {"job"},
     {"server", "site"},
     {"results"},
     {"runtime"},
-    {"api"},
-    {"cli"},
+    {"api", "cli"},
 )
-"""The rooms of fedbn_flower, lowest first: each imports from rooms below it. Beside them are four doors."""
+"""The rooms of fedbn_flower, lowest first: each imports from rooms below it. Beside them are four doors.
+
+With `strategies` and `clients` above the ground, and `run_sim.py` on top, the house has eleven floors.
+"""
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
 DOORS = {"client_app", "server_app", "packages", "annexes"}
 MOST = 20
@@ -139,17 +140,10 @@ def arrows():
                 yield room[0], rest[0], f"{path.relative_to(ROOT)}: {name}"
 
 
-def test_no_room_imports_from_a_floor_above():
+def test_a_room_imports_from_floors_below_it_only():
     rooms = {module.split(".")[1] for module in MODULES if module.startswith("fedbn_flower.")}
     assert rooms == FLOOR.keys() | DOORS | {name.partition(".")[0] for name in ANNEXES}
-    assert not [where for room, other, where in arrows() if room in FLOOR and FLOOR[other] > FLOOR[room]]
-
-
-def test_rooms_of_one_floor_do_not_import_each_other_in_circles():
-    graph = {}
-    for room, other, _ in arrows():
-        graph.setdefault(room, set()).add(other)
-    TopologicalSorter(graph).prepare()
+    assert not [where for room, other, where in arrows() if room in FLOOR and FLOOR[other] >= FLOOR[room]]
 
 
 def test_nothing_imports_an_annex():

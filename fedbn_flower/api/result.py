@@ -23,13 +23,14 @@ from ..config.trust import check_code
 from ..core.errors import UserError, not_allowed
 from ..core.free_memory import regular
 from ..core.session_objects import is_session_name, new_name, with_session_objects
+from ..core.stored import CONFIG, DAMAGES, RUN, checked_kind, damage_as_user_errors, json_object
 from ..core.text import hint
 from ..job.initial_model import build_model
 from ..job.normalisation import Normalisation
 from ..models import InputSpec
-from ..names import CLIENT, models_named
+from ..models.named import models_named
+from ..names import CLIENT
 from ..records.cases import PREDICTIONS_FILE, written_predictions
-from ..records.stored import CONFIG, DAMAGES, RUN, checked_kind, damage_as_user_errors, json_object
 from ..records.summary import SUMMARY_FILE, Summary
 from ..results.checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from ..results.kept_round import MODEL_FILE, MODELS, OF_CLIENTS

@@ -39,7 +39,8 @@ from ..data.readers.arrays import are_datasets, arrays_by_name, keep_arrays, num
 from ..data.sources import GROUP
 from ..data.splits.subgroups import given_subgroups
 from ..extensions import Extension
-from ..names import DATASET, MODEL, PROBLEM
+from ..models.named import MODEL
+from ..names import DATASET, PROBLEM
 from ..records.events import Observer
 from ..results.progress import progress as show_progress
 from ..results.progress import show_learnt, waiting

@@ -12,9 +12,9 @@ from typing import Any, TextIO
 
 from ..core.errors import os_errors_as_user_errors
 from ..core.files import csv_text, json_text, write_atomically
+from ..core.stored import APP, CONFIG, KIND
 from ..core.version import __version__
 from ..records.array_file import array_file, writable
-from ..records.stored import APP, CONFIG, KIND
 from ..records.summary import SUMMARY_FILE, Summary
 from ..runtime.collected_output import logs_to
 from .results import EVALUATE, LOSS, SERVER, TRAIN, Results

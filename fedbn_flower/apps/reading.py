@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..core.errors import UserError
 from ..core.ground.columns import GLOBAL
+from ..core.stored import CONFIG, damage_as_user_errors, json_object, rows_of, seen
 from ..core.text import number_of
-from ..records.stored import CONFIG, damage_as_user_errors, json_object, rows_of, seen
 from ..records.summary import Summary
 from ..results.run_reader import Run, Told
 from .app import NODES

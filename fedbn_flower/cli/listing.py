@@ -13,7 +13,8 @@ from ..core.errors import UserError, unknown_name
 from ..core.methods import GROUPS, PURPOSES, paper_of, purposes_of
 from ..core.text import DATASET, PARTITION, UNION
 from ..extensions.annex_keys import ATTACKS
-from ..names import COMPRESS, METRIC, MODEL, NORM, PROBLEM, SELECTION, Registry
+from ..models.named import MODEL, NORM
+from ..names import COMPRESS, METRIC, PROBLEM, SELECTION, Registry
 from ..results.report.citations import authors_and_year
 from .argument_parser import Parser
 

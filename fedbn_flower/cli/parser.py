@@ -22,9 +22,9 @@ from ..config.run_config import RunConfig
 from ..config.trust import CLUSTER
 from ..core.errors import UserError, not_allowed, unknown_name
 from ..core.ground.columns import HeldOut
+from ..core.stored import RUN, SEARCH, SWEEP, checked_kind
 from ..core.text import hint
 from ..names import name_now, short
-from ..records.stored import RUN, SEARCH, SWEEP, checked_kind
 from ..results.resume import resumed
 from .argument_parser import Parser
 

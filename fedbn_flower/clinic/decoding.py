@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from fedbn_flower.clients.problems.segmentation import VOID
 
 from ..core.errors import UserError
+from ..core.notes import Note
 from ..data.float32 import as_bytes
 from ..data.images.sampling import AUTO, Grid, Sampling
-from ..data.notes import Note
 from ..data.scans import is_nifti, other_size
 from .resampling import PERCENTILES, Resampling
 from .scan import Scan, errors_named

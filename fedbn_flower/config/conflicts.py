@@ -14,7 +14,8 @@ from ..data.images.augment import check_augment
 from ..data.images.shift_spec import PLAIN, domains
 from ..extensions import Extension
 from ..models import InputSpec
-from ..names import NORM, made, models_named, name_now
+from ..models.named import NORM, models_named
+from ..names import made, name_now
 from .named_algorithms import EXTENSION, REGISTRIES, Named, extension_classes, settings_of
 from .run_config import RunConfig
 from .schedules import CONSTANT, check_schedule

@@ -16,7 +16,8 @@ from ..core.errors import UserError, not_allowed
 from ..core.ground.settings import allowed
 from ..core.process_cache import process_cache
 from ..extensions import KEY_GROUPS
-from ..names import CLIENT, LOSS, MODEL, OBJECTIVE, PROBLEM, models_named
+from ..models.named import MODEL, models_named
+from ..names import CLIENT, LOSS, OBJECTIVE, PROBLEM
 from ..privacy.floors import Floors
 from .conflicts import check_conflicts
 from .data_request import USUAL_CLIENTS, usual_clients, with_splits

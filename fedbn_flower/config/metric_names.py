@@ -21,14 +21,9 @@ def metric_names(text: str) -> list[str]:
     return [] if text == NONE else [name.strip() for name in text.split(",")]
 
 
-def is_code(name: str) -> bool:
-    """Whether a name refers to code: ``FILE.py:NAME`` or ``package.module:NAME``, not ``NAME:ARGUMENT``."""
-    return ":" in name and name.partition(":")[0] not in METRIC.names
-
-
 def absolute_metrics(text: str) -> str:
     """Return the names with absolute paths, for a process in another folder."""
-    return ",".join(absolute(name) if is_code(name) else name for name in metric_names(text)) or NONE
+    return ",".join(absolute(name) if METRIC.is_code(name) else name for name in metric_names(text)) or NONE
 
 
 def with_metrics(problem: Problem, text: str, predicted: Predicted, by: Sequence[str] = ()) -> Problem:
@@ -63,7 +58,7 @@ def metrics_named(
     """
     found: dict[str, Metric | None] = {}
     for name in metric_names(text):
-        column = short(name) if is_code(name) else name
+        column = short(name) if METRIC.is_code(name) else name
         if column in found:
             raise not_allowed(KEY, text, f"each metric once, not {column!r} twice")
         found[column] = None if name in known else _metric(name, predicted)
@@ -85,7 +80,7 @@ def _by_class(name: str, metric: Metric, names: Sequence[str]) -> Metric:
 
 def _metric(name: str, predicted: Predicted) -> Metric:
     head, _, argument = name.partition(":")
-    cls: Any = METRIC.find(name) if is_code(name) else METRIC.names.get(head)
+    cls: Any = METRIC.find(name) if METRIC.is_code(name) else METRIC.names.get(head)
     if cls is None:
         cls = class_named(name, predicted)
         if cls is None:
@@ -99,7 +94,7 @@ def _metric(name: str, predicted: Predicted) -> Metric:
         raise not_allowed(
             KEY, name, f"{wanted}: {', '.join(fitting)}" if fitting else f"'{NONE}' with this problem"
         )
-    return _made(name, lambda: cls(predicted, "" if is_code(name) else argument))
+    return _made(name, lambda: cls(predicted, "" if METRIC.is_code(name) else argument))
 
 
 def _made(name: str, make: Callable[[], Metric]) -> Metric:

@@ -27,19 +27,19 @@ from ..core.ground.wire import (
 from ..core.text import hint
 from ..data.sources import is_function
 from ..extensions import EXTENSIONS, Extension, ServerHook, built_in
+from ..models.named import MODEL, NORM
 from ..names import (
     CLIENT,
+    COMPRESS,
     DATASET,
     LOSS,
     METRIC,
-    MODEL,
     OBJECTIVE,
     PROBLEM,
+    SELECTION,
     STRATEGY,
-    WITH_ARGUMENT,
     Registry,
     absolute,
-    absolute_name,
     name_now,
     parts,
     short,
@@ -93,6 +93,8 @@ NAMED: dict[str, Mapping[str, Any]] = {
     registry.key: registry.names for registry in (*REGISTRIES, PROBLEM, MODEL)
 }
 """The built-in algorithms by name, for every key that can also name a user's code."""
+WITH_ARGUMENT: dict[str, Registry[Any]] = {registry.key: registry for registry in (SELECTION, COMPRESS, NORM)}
+"""What each of these keys names."""
 NOT_GIVEN = "auto"
 PLAIN = "plain"
 MESSAGE_KEYS = {CHECKPOINT_ROUND, EVAL_SPLITS, RUN, SERVER_ROUND, START_LOSS, UPDATE_BOUND, UPDATE_STEP}
@@ -130,7 +132,7 @@ def with_full_paths(key: str, text: str) -> str:
     if key == DATASET.key:
         return absolute(text) if is_function(text) else text
     if key in WITH_ARGUMENT:
-        return absolute_name(key, text)
+        return absolute(text) if WITH_ARGUMENT[key].is_code(text) else text
     return absolute(text, NAMED[key]) if key in NAMED else text
 
 

@@ -12,10 +12,10 @@ from typing import Any
 from ..core.errors import UserError
 from ..core.named_call import is_of_library
 from ..data.sources import is_function
-from ..names import DATASET, METRIC, MODEL, WITH_ARGUMENT, parts
-from ..names import is_code as is_code_with_argument
-from .metric_names import is_code, metric_names
-from .named_algorithms import EXTENSION, NAMED, extension_names, with_full_paths
+from ..models.named import MODEL
+from ..names import DATASET, METRIC, parts
+from .metric_names import metric_names
+from .named_algorithms import EXTENSION, NAMED, WITH_ARGUMENT, extension_names, with_full_paths
 
 CLUSTER = "ray-address"
 
@@ -29,12 +29,12 @@ def code_in(key: str, value: str) -> set[str]:
         return {value} - {""}
     names = parts(value, NAMED[key]) if key in NAMED else []
     if key == METRIC.key:
-        names = [name for name in metric_names(value) if is_code(name)]
+        names = [name for name in metric_names(value) if METRIC.is_code(name)]
     if key == EXTENSION.key:
         names = extension_names(value)
     if key == DATASET.key and is_function(value):
         names = [value]
-    if key in WITH_ARGUMENT and is_code_with_argument(key, value):
+    if key in WITH_ARGUMENT and WITH_ARGUMENT[key].is_code(value):
         names = [value]
     if key == MODEL.key:
         names = [name for name in names if not is_of_library(name)]

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from .. import annexes
 from ..core.errors import os_errors_as_user_errors
 from ..core.files import path_of, sha256_of
+from ..core.notes import WITHOUT_TEST, Note
 from ..core.process_cache import process_cache
 from .dataset import Dataset, Decoded, Request, Split
 from .images.shift_spec import PLAIN
-from .notes import WITHOUT_TEST, Note
 from .sources import ARRAYS, KINDS, Source, open_source
 
 FORMAT = 12  # version of the cached files; part of the cache key

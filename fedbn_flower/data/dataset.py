@@ -16,10 +16,10 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..core.errors import Conflict, UserError, not_allowed
 from ..core.input_spec import InputSpec
+from ..core.notes import Note
 from ..core.text import visible
 from .images.moments import Scale
 from .images.shift_spec import PLAIN
-from .notes import Note
 from .splits import split_at_random
 from .splits.groups import BY_NAME, crossed, strata_of
 from .splits.origins import Origins

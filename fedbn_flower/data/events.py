@@ -14,11 +14,11 @@ from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.metrics.base import CLASSES, LABELS
 
 from ..core.errors import not_allowed
+from ..core.notes import Note
 from ..core.text import listed, quoted, visible
 from .column_text import split_words
 from .dataset import Dataset, Event
 from .labels import same_word
-from .notes import Note
 
 KEY, AUTO = "event", "auto"
 ELSEWHERE = "the event"

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 from fedbn_flower.clients.problems.segmentation import VOID
 
 from ..core.errors import UserError
+from ..core.notes import Note
 from ..core.text import quoted
 from .dataset import Decoded, Split
 from .float32 import as_bytes, columns_of
 from .images.kind import channels_first, images_decoded
 from .labels import Classes
-from .notes import Note
 
 Masks = NDArray[np.uint8]
 """uint8 (N, height, width) or (N, depth, height, width); 255 is void, see `Segmentation`."""

@@ -17,12 +17,12 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..core.errors import UserError
 from ..core.input_spec import InputSpec
+from ..core.notes import Note, Row
 from ..core.text import listed
 from .dataset import KEYS_OF_TEXTS, Kind, Rows
 from .float32 import NOTHING, WHOLE, Distinct, as_float32, feature_of, is_far, with_rest
 from .images.moments import Scale, check_arrays
 from .labels import MAX_CLASSES, are_classes
-from .notes import Note, Row
 
 PICTURES = 4
 """Axes of pictures, with that of the examples."""

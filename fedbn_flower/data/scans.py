@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from .. import annexes
 from ..core.errors import UserError
+from ..core.notes import Note
 from .images.sampling import Grid, Sampling
-from .notes import Note
 
 NIFTI = (".nii", ".nii.gz")
 DICOM = (".dcm", ".dicom", ".ima")

@@ -9,7 +9,7 @@ from ..api.result import export_model
 from ..cli.argument_parser import Parser
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
-from ..records.stored import RUN, SWEEP, checked_kind, damage_as_user_errors
+from ..core.stored import RUN, SWEEP, checked_kind, damage_as_user_errors
 from ..results.plotting.svg_figure import InlineFigure
 from ..results.report.html import collected
 from ..results.report.results_table import results_table

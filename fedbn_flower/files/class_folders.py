@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ..core.errors import UserError
+from ..core.notes import Note
 from ..core.text import quoted
 from ..data.dataset import Decoded, Request
 from ..data.labels import Classes, alike
-from ..data.notes import Note
 from ..data.scans import largest_of_studies
 from .decoding import ImageDecoder, is_image
 from .held_out import TEST_NAMES, TRAIN_NAMES, split_folders

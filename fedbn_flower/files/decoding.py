@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from ..core.errors import UserError, not_allowed
 from ..core.free_memory import check_fits, check_size
+from ..core.notes import Note
 from ..core.text import are, number_of
 from ..data.images.sampling import Grid, Sampling
-from ..data.notes import Note
 from ..data.scans import ScanDecoder, has_suffix, is_scan, scan_decoder, stem_of
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import UserError
+from ..core.notes import Note
 from ..core.text import number_of
-from ..data.notes import Note
 from ..data.splits import Rows, held_out_fifth, held_out_groups
 
 TRAIN_NAMES = ("train", "training")

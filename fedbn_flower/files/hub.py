@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from ..core.errors import UserError, not_allowed, refuse, unknown_name
 from ..core.files import path_of
 from ..core.free_memory import COPIES, check_fits
+from ..core.notes import Note
 from ..core.text import number_of
 from ..data.column_text import Feature
 from ..data.dataset import OF_TEXTS, Decoded, Request
 from ..data.float32 import as_float32
 from ..data.labels import Classes, gaps
 from ..data.masks import numbered
-from ..data.notes import Note
 from ..data.splits import origins
 from .decoding import ImageDecoder, ImageFile
 from .held_out import find_test_split, of_split_columns

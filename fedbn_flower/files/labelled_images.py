@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core.errors import UserError, unknown_name
+from ..core.notes import Note
 from ..core.text import number_of
 from ..data.dataset import Decoded, Request
 from ..data.images.kind import images_decoded
 from ..data.labels import Classes, gaps
-from ..data.notes import Note
 from ..data.splits import units_of
 from .decoding import ImageDecoder, is_image, is_image_name, name_of_image
 from .held_out import of_split_columns, split_folders

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from fedbn_flower.clients.problems.segmentation import VOID
 
 from ..core.errors import UserError
+from ..core.notes import Note
 from ..data.images.sampling import Grid, Sampling
-from ..data.notes import Note
 from ..data.scans import ScanDecoder, other_size, scan_decoder
 from .decoding import ImageFile, check_picture, count_pages, opened, pages_of
 

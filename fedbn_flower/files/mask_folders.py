@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import UserError
+from ..core.notes import Note
 from ..core.text import number_of
 from ..data.dataset import Decoded, Request
 from ..data.masks import numbered
-from ..data.notes import Note
 from .decoding import ImageDecoder, Pixels, is_image, name_of_image
 from .held_out import split_folders
 from .labels import CLASS_NAMES, classes_of_folder

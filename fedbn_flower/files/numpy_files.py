@@ -7,11 +7,11 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from ..core.errors import UserError
+from ..core.notes import Note
 from ..data.dataset import Decoded, Request
 from ..data.images.kind import Part, channels_first
 from ..data.labels import Classes, gaps
 from ..data.masks import as_masks, decoded, numbered, with_channels
-from ..data.notes import Note
 from ..data.numeric import as_targets, floats_as_classes
 from ..data.splits import origins
 from .labels import classes_of_folder

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from ..core.notes import Note
 from ..core.text import quoted
-from ..data.notes import Note
 from .decoding import name_of_image
 
 MASK_ENDING = re.compile(r"[_-](mask|segmentation|seg|label|lesion|gt)$", re.IGNORECASE)

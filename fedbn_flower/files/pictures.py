@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from ..core.errors import UserError, not_allowed
 from ..core.free_memory import check_fits
+from ..core.notes import Note
 from ..core.text import number_of
 from ..data.dataset import Decoded, Request, Split
 from ..data.images.kind import Part, images_decoded
 from ..data.labels import Classes
-from ..data.notes import Note
 from ..data.scans import patients_of
 from ..data.splits import units_of
 from ..data.splits.groups import PATIENT, pattern_of

@@ -16,8 +16,8 @@ from fedbn_flower.clients.problems.classification import NOTHING
 
 from ..core.errors import UserError, not_allowed
 from ..core.free_memory import check_size
+from ..core.notes import Note
 from ..data.dataset import Decoded, Request
-from ..data.notes import Note
 from ..data.readers.made import check_group_column, join_clients
 from ..data.text import ALPHABET, CHARACTERS, TOKENS, WINDOW
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..core.free_memory import regular
+from ..core.notes import Note
 from ..core.text import number_of, quoted
-from ..data.notes import Note
 from ..data.scans import series_folders
 
 MAX_SHOWN = 3

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.notes import GROUPED, Note
 from ..core.text import number_of
-from ..data.notes import GROUPED, Note
 from ..data.splits.groups import BY_NAME, grouped_by
 from .inputs import RunInputs
 

@@ -24,8 +24,9 @@ from ..core.input_spec import InputSpec
 from ..core.process_cache import process_cache
 from ..core.text import hint
 from ..models.integers import DECLARED, error_on, fitted, may_be_integers
+from ..models.named import MODEL
 from ..models.weights import LoadedWeights, load_weights
-from ..names import MODEL, as_user_error
+from ..names import as_user_error
 from .normalisation import UNCHANGED, Normalisation
 
 DTYPES = frozenset(

@@ -22,6 +22,7 @@ from ..config.run_config import RunConfig
 from ..core.errors import UserError, not_allowed
 from ..core.files import digest_of, path_of
 from ..core.ground.columns import TEST, VALIDATION
+from ..core.notes import Note, TestedOn
 from ..core.process_cache import process_cache
 from ..core.text import listed, visible
 from ..data import Dataset, Partitions, partition_dataset
@@ -31,14 +32,14 @@ from ..data.events import events_of
 from ..data.images.moments import Scale
 from ..data.images.patches import patch_sizes
 from ..data.images.sampling import Sampling
-from ..data.notes import Note, TestedOn
 from ..data.partition.partition import Splits
 from ..data.scales import SiteMoments, median_scale, public_scale, received
 from ..data.sources import KINDS
 from ..data.splits.groups import grouped_by
 from ..data.splits.subgroups import attributes_of
 from ..models import InputSpec
-from ..names import CLIENT, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_named
+from ..models.named import models_named
+from ..names import CLIENT, OBJECTIVE, PROBLEM, STRATEGY, as_user_error
 from .initial_model import InitialModel, Start, initial_model
 from .normalisation import Normalisation
 from .participation import held_out_clients

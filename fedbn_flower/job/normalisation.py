@@ -11,7 +11,8 @@ from fedbn_flower.clients.modules.lazy_torch import nn, torch
 
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed
-from ..names import NORM, as_user_error, made
+from ..models.named import NORM
+from ..names import as_user_error, made
 
 CUMULATIVE = "cumulative"
 AS_BUILT = "auto"

@@ -20,7 +20,8 @@ from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, not_allowed
 from ..core.ground.settings import overridden
 from ..core.ground.wire import NUM_EXAMPLES
-from ..names import STRATEGY, as_user_error, models_named
+from ..models.named import models_named
+from ..names import STRATEGY, as_user_error
 from ..records.checkpoint import Checkpoint
 from .checks.expected_metrics import expected_metrics, known_beforehand, most_predictions
 from .initial_model import Start, new_model

@@ -20,7 +20,8 @@ from ..data.images.shift_spec import domain_of, seen_by
 from ..data.partition.shares import Shares
 from ..data.splits import numbered
 from ..data.splits.folds import folds_of_clients
-from ..names import CLIENT, LOSS, OBJECTIVE, models_named
+from ..models.named import models_named
+from ..names import CLIENT, LOSS, OBJECTIVE
 from ..privacy.example_privacy import ExampleTerms, terms_of
 from ..privacy.floors import Refused
 from .held_out import half_of, prepared_split

@@ -10,12 +10,12 @@ from fedbn_flower.clients.problems.metrics.base import LABELS
 
 from ..config.run_config import RunConfig
 from ..core.ground.columns import TEST, TRAIN, VALIDATION
+from ..core.notes import ROWS, Note
 from ..core.text import listed
 from ..data import Dataset
 from ..data.events import notes_of
 from ..data.images.kind import Images
 from ..data.labels import spelt_alike
-from ..data.notes import ROWS, Note
 from ..data.numeric import Table
 from ..data.splits.subgroups import attributes_of
 from ..data.statistics import columns_of

@@ -16,8 +16,8 @@ from fedbn_flower.clients.modules.lazy_torch import nn, torch
 from ..core.errors import UserError, not_allowed
 from ..core.files import path_of
 from ..core.free_memory import check_size
+from ..core.stored import json_object
 from ..core.text import listed
-from ..records.stored import json_object
 
 FORMS = "FILE.safetensors, FILE.pt with a state dict, or the folder of a run"
 WRAPPERS = ("state_dict", "model_state_dict", "model")

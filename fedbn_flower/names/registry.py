@@ -93,6 +93,11 @@ class Registry(Generic[T]):
             raise not_allowed(self.key, name, self._wanted)
         return found  # type: ignore[no-any-return]
 
+    def is_code(self, text: str) -> bool:
+        """Whether a value is code: ``FILE.py:NAME`` or ``package.module:NAME``, not ``NAME:ARGUMENT``."""
+        known, defined = text.partition(":")[0], text.rpartition(":")[2]
+        return ":" in text and known not in self.names and defined.isidentifier()
+
     def check(self, value: object) -> None:
         """Refuse an object that the key cannot mean.
 

@@ -10,10 +10,10 @@ import numpy as np
 from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..core.errors import UserError, not_allowed
+from ..core.notes import Note
 from ..core.process_cache import process_cache
 from ..data.cache import load_dataset
 from ..data.dataset import Dataset, Kind, Request
-from ..data.notes import Note
 from ..data.readers.arrays import are_datasets, keep_arrays
 from ..data.sources import ARRAYS, OF_CLIENTS
 from .torch_datasets import EVERYBODY, pooled

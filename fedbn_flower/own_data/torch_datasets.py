@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..core.errors import UserError
+from ..core.notes import Note
 from ..core.text import number_of
 from ..data.dataset import Groups
-from ..data.notes import Note
 from ..data.numeric import finite, refuse_words
 from ..data.readers.arrays import PARTS, as_an_array, as_array, is_dataset, is_stream, numbered_groups
 from ..data.splits import Rows, Units, held_out_fifth, held_out_groups

@@ -17,7 +17,7 @@ from typing import Any
 from ..core.errors import RunFailed, UserError, os_errors_as_user_errors
 from ..core.files import json_text, sync_folder, write_atomically
 from ..core.free_memory import regular
-from ..records.stored import DAMAGES
+from ..core.stored import DAMAGES
 
 NAME = "privacy.jsonl"
 

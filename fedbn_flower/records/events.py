@@ -15,7 +15,7 @@ from fedbn_flower.strategies import PhaseReport, RuleState
 from fedbn_flower.strategies.messages.npy import viewed
 
 from ..core.ground.columns import CLIENT_MEAN, CLIENT_MEDIAN, GLOBAL, POOLED
-from ..data.notes import Note
+from ..core.notes import Note
 from .summary import Summary
 
 DECIDING: Mapping[str, tuple[str, ...]] = {

@@ -7,7 +7,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from ..core.errors import UserError
-from .stored import json_object, seen
+from ..core.stored import json_object, seen
 
 SUMMARY_FILE = "summary.json"
 JAIN = "client-jain"

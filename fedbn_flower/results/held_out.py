@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from ..core.stored import rows_of
 from ..records.cases import ID, OF_CLASS, SCORE, SITE, TARGET, is_binary, predictions_of
-from ..records.stored import rows_of
 from ..records.summary import OfClasses
 from .report.tables import Table
 from .run_reader import Run

@@ -15,9 +15,9 @@ from ..config.keys import RUN_KEYS
 from ..config.run_config import RunConfig
 from ..config.trust import code_in, names_of
 from ..core.errors import UserError
+from ..core.stored import CONFIG, KIND, RUN, checked_kind, json_object
 from ..core.version import __version__
 from ..names import code_file
-from ..records.stored import CONFIG, KIND, RUN, checked_kind, json_object
 from ..server.federation import Federation
 
 PACKAGES = ("flwr", "flwr-datasets", "ray", "torch", "torchvision", "numpy")

@@ -19,12 +19,12 @@ from rich.text import Text
 from ..config.help import as_text
 from ..config.run_config import RunConfig
 from ..core.ground.columns import GLOBAL, POOLED
+from ..core.notes import Note
+from ..core.stored import rows_of
 from ..core.text import number_of, visible
-from ..data.notes import Note
 from ..names import short
 from ..records.events import Observer, RoundResult, RunInfo
 from ..records.metrics import shown
-from ..records.stored import rows_of
 from ..records.summary import OfClient, Summary, tested_on
 from .rare_event import leading_by_round, main_first
 from .report import NAME as REPORT

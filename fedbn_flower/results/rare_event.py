@@ -15,9 +15,9 @@ from ..core.files import no_formula
 from ..core.ground.columns import GLOBAL, POOLED
 from ..core.ground.wire import LOSS
 from ..core.process_cache import process_cache
+from ..core.stored import rows_of
 from ..data.events import RARE
 from ..records.cases import SCORE, SITE, TARGET, binary_cases
-from ..records.stored import rows_of
 from ..records.summary import Summary
 from .held_out import have_same_cases
 from .run_reader import PARTITIONS, Run

@@ -17,10 +17,10 @@ from ..config.schedules import Schedule
 from ..core.errors import UserError, not_allowed
 from ..core.free_memory import regular
 from ..core.session_objects import is_session_name
+from ..core.stored import CONFIG, EXPERIMENT, damage_as_user_errors
 from ..core.text import command, joined, number_of
 from ..privacy.private_run import against_server
 from ..records.checkpoint import Checkpoint, RunTotals
-from ..records.stored import CONFIG, EXPERIMENT, damage_as_user_errors
 from ..records.summary import Summary
 from ..server.federation import Federation
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder

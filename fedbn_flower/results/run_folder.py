@@ -14,9 +14,9 @@ from fedbn_flower.clients import Groups
 from .. import annexes
 from ..core.errors import os_errors_as_user_errors
 from ..core.files import json_text, write_all, write_atomically
+from ..core.stored import CONFIG, damage_as_user_errors
 from ..records.checkpoint import Checkpoint
 from ..records.events import Observer, RoundResult
-from ..records.stored import CONFIG, damage_as_user_errors
 from ..records.summary import Summary
 from ..server.federation import Federation
 from ..site.memory_folder import signature

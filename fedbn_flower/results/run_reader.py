@@ -16,14 +16,14 @@ from ..core.files import PARQUET
 from ..core.free_memory import regular
 from ..core.ground.columns import GLOBAL, POOLED, SECONDS, SIMULATED_SECONDS
 from ..core.ground.settings import flag_of
+from ..core.notes import Note
+from ..core.stored import APP, RUN, checked_kind, damage_as_user_errors, rows_of, seen
 from ..core.text import number_of
-from ..data.notes import Note
 from ..data.sources import MADE
 from ..extensions.privacy import NONE, PrivacyKeys
 from ..names import short
 from ..records.cases import binary_cases
 from ..records.checkpoint import goes_by_real_clock
-from ..records.stored import APP, RUN, checked_kind, damage_as_user_errors, rows_of, seen
 from ..records.summary import Summary
 from .manifest import LEARNT, NOT_KEYS, read_manifest
 from .summary import class_columns, columns_by_class

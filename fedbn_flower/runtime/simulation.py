@@ -8,11 +8,11 @@ from fedbn_flower.strategies.partial_sums import can_be_summed, take_sums
 
 from ..config.run_config import RunConfig
 from ..core.errors import Conflict, refuse
-from ..data.notes import Note
+from ..core.notes import Note
+from ..core.stored import CONFIG
 from ..extensions.devices import NONE
 from ..job.inputs import inputs_of
 from ..records.events import Observer
-from ..records.stored import CONFIG
 from ..records.summary import Summary
 from ..results.manifest import read_manifest
 from ..results.resume import check_data, checkpoints_of, load_checkpoint

@@ -13,10 +13,10 @@ from fedbn_flower.clients.problems.segmentation import VOID
 
 from ..core.errors import not_allowed
 from ..core.free_memory import check_fits
+from ..core.notes import Note
 from ..data.dataset import Dataset, Decoded
 from ..data.images.kind import Images, to_three_channels
 from ..data.images.shift_spec import MIXED, PLAIN, SHIFTS, column_of, domains, masks_of
-from ..data.notes import Note
 
 Pixels = NDArray[np.uint8]
 """uint8 (N, channels, height, width)."""

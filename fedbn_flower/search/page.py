@@ -5,9 +5,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ..core.stored import CONFIG, SEARCH_FILE, TRIALS, json_object, rows_of, seen
 from ..core.text import number_of
 from ..records.metrics import heading, percent, spelt, with_unit
-from ..records.stored import CONFIG, SEARCH_FILE, TRIALS, json_object, rows_of, seen
 from ..results.plotting.plots import COLOURS, new_figure, plain
 from ..results.plotting.svg_figure import InlineFigure
 from ..results.report.html import gallery, page, paragraph, section

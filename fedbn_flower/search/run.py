@@ -11,10 +11,10 @@ from rich.table import Table
 
 from ..core.errors import RunFailed, not_allowed
 from ..core.logs import show_log
+from ..core.stored import CONFIG
 from ..core.text import command, number_of
 from ..job.checks.notices import rare_by_accuracy
 from ..records.metrics import shown
-from ..records.stored import CONFIG
 from ..records.summary import Summary
 from ..results import report
 from ..results.manifest import read_configuration

@@ -10,8 +10,8 @@ from ..config.gone import GONE, in_new_keys
 from ..config.keys import RUN_KEYS
 from ..core.errors import UserError, not_allowed
 from ..core.files import csv_text, json_text, write_atomically
+from ..core.stored import SEARCH_FILE, TRIALS, json_object, rows_of
 from ..names import OBJECTIVE
-from ..records.stored import SEARCH_FILE, TRIALS, json_object, rows_of
 from ..results.resume import MAY_CHANGE, as_before
 from ..results.run_directory import default_run_folder, prepare_run_folder
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import RunFailed
+from ..core.stored import rows_of
 from ..job.checks.unused_keys import SEARCH
 from ..records.events import Observer, RoundResult, deciding
-from ..records.stored import rows_of
 from ..records.summary import SUMMARY_FILE, Summary
 from ..results.checkpoints.checkpoint_folder import CheckpointFolder
 from ..runtime.simulation import simulate

@@ -29,7 +29,7 @@ from ..core.ground.wire import (
     RECALIBRATE,
     RUN,
 )
-from ..data.notes import Note
+from ..core.notes import Note
 from ..extensions import Moment
 from ..job.checks.model_fit import check_fit, decides, privacy_of
 from ..job.checks.notices import notices, rare_event_by_accuracy

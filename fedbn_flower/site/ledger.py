@@ -18,8 +18,8 @@ from filelock import FileLock
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import json_text, sync_folder
 from ..core.free_memory import regular
+from ..core.stored import DAMAGES
 from ..privacy.accounts import Release, composed_epsilon
-from ..records.stored import DAMAGES
 
 FOLDER, ENDING = "privacy", ".jsonl"
 

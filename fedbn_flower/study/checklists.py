@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..core.input_spec import InputSpec
+from ..core.notes import GROUPED
 from ..core.text import number_of
-from ..data.notes import GROUPED
 from ..results.report.tables import Table
 from ..results.run_reader import Run
 

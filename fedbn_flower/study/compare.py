@@ -16,10 +16,10 @@ from fedbn_flower.clients.problems.surfaces import CASE_DICE, HD95
 from ..cli.argument_parser import Parser
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
+from ..core.stored import APP, RUN, SEARCH, SWEEP, checked_kind, damage_as_user_errors
 from ..core.text import joined
 from ..data.sources import MADE
 from ..records.metrics import PERCENT, decimals, heading, percent, shown, spelt
-from ..records.stored import APP, RUN, SEARCH, SWEEP, checked_kind, damage_as_user_errors
 from ..records.summary import OfClient, Summary
 from ..results.composition import privacy_of_runs
 from ..results.held_out import CASES, compared_cases_table, counts_worth_a_table

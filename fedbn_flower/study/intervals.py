@@ -18,9 +18,9 @@ from fedbn_flower.clients.problems.surfaces import HD95
 
 from ..core.files import json_text, write_atomically
 from ..core.ground.columns import RECALIBRATED, HeldOut
+from ..core.stored import json_object
 from ..core.text import listed
 from ..records.cases import OF_CLASS, SCORE, SITE, TARGET, is_binary, predictions_of
-from ..records.stored import json_object
 from ..records.summary import CALIBRATION, NOTE
 from ..results.rare_event import AUROC, SENSITIVITY, SPECIFICITY, is_rare
 from .recalibration import with_recalibrated

@@ -11,12 +11,13 @@ from fedbn_flower.strategies.aggregation.named_means import WEIGHTED
 from ..config.help import as_text, first_line
 from ..config.named_algorithms import NAMED, REGISTRIES, settings_of
 from ..core.methods import paper_of
+from ..core.notes import GROUPED, TESTED_ON
+from ..core.stored import EXPERIMENT
 from ..core.text import joined, number_of
-from ..data.notes import GROUPED, TESTED_ON
-from ..names import NORM, parts
+from ..models.named import NORM
+from ..names import parts
 from ..privacy.in_words import not_held
 from ..records.metrics import spelt
-from ..records.stored import EXPERIMENT
 from ..records.summary import OfClient
 from ..results.report.citations import OF_KEYS, citations, source
 from ..results.report.html import without_folders

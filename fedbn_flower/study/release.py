@@ -16,12 +16,12 @@ from ..cli.argument_parser import Parser
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..core.free_memory import regular
+from ..core.stored import damage_as_user_errors
 from ..names import short
 from ..privacy import ledger
 from ..privacy.accounts import Plan, epsilon, local_epsilon
 from ..privacy.in_words import assumed, in_doubt, keeps_sample, not_held, protected
 from ..privacy.terms import SUMMED, Terms
-from ..records.stored import damage_as_user_errors
 from ..results.run_directory import prepare_run_folder
 from ..results.run_reader import Run
 

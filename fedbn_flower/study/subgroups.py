@@ -11,10 +11,10 @@ from fedbn_flower.clients import Problem
 from fedbn_flower.clients.problems.metrics.base import CLASSES
 
 from ..core.files import csv_text, json_text, write_atomically
+from ..core.stored import json_object
 from ..core.text import listed, number_of
 from ..records.cases import GROUP, ID, SCORE, SITE, SUBGROUP, TARGET, predictions_of, written_columns
 from ..records.metrics import percent, shown, spelt
-from ..records.stored import json_object
 from ..records.summary import SUMMARY_FILE
 from ..results.held_out import CASES, EVENTS, events_column
 from ..results.report.html import folded, paragraph

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ..config.run_config import RunConfig
 from ..core.errors import UserError
 from ..core.files import csv_text, write_atomically
+from ..core.stored import damage_as_user_errors, rows_of
 from ..records.metrics import POOLED
-from ..records.stored import damage_as_user_errors, rows_of
 from ..records.summary import Summary
 from ..results.plotting.comparison_plots import by_site_plot
 from ..results.plotting.plots import save_figure

@@ -13,8 +13,8 @@ from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed, UserError, not_allowed
 from ..core.files import write_atomically
+from ..core.stored import CONFIG
 from ..records.events import Observer
-from ..records.stored import CONFIG
 from ..records.summary import Summary
 from ..results.checkpoints.checkpoint_folder import BEST, LAST
 from ..results.manifest import read_configuration

@@ -18,7 +18,7 @@ from ..config.run_config import UP_TO_0_2_0
 from ..config.trust import check_code, names_of
 from ..core.errors import UserError, not_allowed
 from ..core.free_memory import regular
-from ..records.stored import EXPERIMENT
+from ..core.stored import EXPERIMENT
 from ..results.manifest import NOT_KEYS
 from ..results.resume import check_may_change
 from .experiment import Experiment, parse_settings

@@ -8,10 +8,10 @@ from statistics import mean, stdev
 
 from ..config.run_config import RunConfig
 from ..core.files import csv_text, write_atomically
+from ..core.stored import GRID
 from ..core.text import joined
 from ..names import short
 from ..records.metrics import PERCENT, percent
-from ..records.stored import GRID
 from ..records.summary import Summary, tested_on
 from ..results import report
 from ..results.composition import Private, added_up

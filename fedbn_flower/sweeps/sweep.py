@@ -14,10 +14,10 @@ from ..config.keys import RUN_KEYS
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import UNFINISHED, json_text, write_atomically
+from ..core.stored import EXPERIMENT
 from ..core.text import number_of
 from ..records.events import Observer, RoundResult
 from ..records.metrics import shown, with_unit
-from ..records.stored import EXPERIMENT
 from ..records.summary import Summary
 from ..results.progress import WINDOW, RoundLines, TimeLeft, is_live, say
 from ..results.report.runs_by_seed import spread

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..core.files import csv_lines
 from ..core.free_memory import regular
-from ..records.stored import rows_of
+from ..core.stored import rows_of
 from ..results.rare_event import leading_by_round
 from ..results.run_reader import COSTS
 from .index import Entry

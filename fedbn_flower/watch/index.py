@@ -20,7 +20,7 @@ from ..core.errors import UserError, not_allowed, unknown_name
 from ..core.files import json_text, write_atomically
 from ..core.ground.columns import POOLED, SECONDS
 from ..core.ground.wire import LOSS
-from ..records.stored import CONFIG, DAMAGES, damage_as_user_errors, json_object, rows_of
+from ..core.stored import CONFIG, DAMAGES, damage_as_user_errors, json_object, rows_of
 from ..records.summary import SUMMARY_FILE
 from ..results.manifest import NOT_KEYS
 from ..results.rare_event import (

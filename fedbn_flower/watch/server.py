@@ -23,8 +23,8 @@ from bokeh.resources import Resources
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import csv_lines, json_text
 from ..core.ground.columns import GLOBAL, POOLED
+from ..core.stored import damage_as_user_errors
 from ..records.metrics import spelt
-from ..records.stored import damage_as_user_errors
 from ..results.report.style import STYLE
 from .curves import MOST_LINES, ROUND, Federation, Line, Sites, csv_of, leading_column
 from .figures import curves, data_of, heat_map, swatches

@@ -15,9 +15,9 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ...core.errors import UserError
 from ...core.input_spec import InputSpec
+from ...core.notes import Note
 from ..dataset import KEYS_OF_TEXTS, Decoded, Kind, Rows, Split
 from ..labels import Classes
-from ..notes import Note
 from .augment import CROP_FLIP, NONE, CropFlip, InTurn, parts_of, transform_of
 from .moments import MAX_INTENSITY, Moments, top_of
 

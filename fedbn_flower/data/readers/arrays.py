@@ -15,13 +15,13 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ...core.errors import UserError
 from ...core.files import sha256_of
+from ...core.notes import Note
 from ..cache import decode_once
 from ..dataset import Decoded, Groups, Request, Split
 from ..float32 import Columns, columns_of
 from ..images.kind import channels_first, images_decoded
 from ..labels import Classes, gaps
 from ..masks import as_masks, numbered, with_channels
-from ..notes import Note
 from ..numeric import as_numbers, as_targets, floats_as_classes, lost_targets, refuse_words
 from ..sources import ARRAYS, OF_CLIENTS, OF_MASKS, Source
 from ..splits import Units, origins, units_of

@@ -10,8 +10,8 @@ from fedbn_flower.clients import LeastSquares, Problem
 
 from ...core.errors import not_allowed, unknown_name
 from ...core.input_spec import InputSpec
+from ...core.notes import Note
 from ..dataset import Decoded, Kind, Request, Rows, Split
-from ..notes import Note
 
 Part = tuple[NDArray[Any], NDArray[Any]]
 """Inputs and targets."""

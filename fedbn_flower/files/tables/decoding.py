@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...core.errors import UserError, not_allowed
+from ...core.notes import Note
 from ...core.text import listed as first_of
 from ...data.column_text import Feature, format_columns, numeric
 from ...data.dataset import Decoded, Request
-from ...data.notes import Note
 from .doubts import merged, repeated, rounded_off
 from .features import encode, parse_columns
 from .files import Files, joined_tables

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError
+from ...core.notes import Note, Row
 from ...core.text import listed, quoted
 from ...data.column_text import Feature, numeric
 from ...data.float32 import Distinct, facts_of, feature_of, may_lose
 from ...data.labels import NUMBER, same_word
-from ...data.notes import Note, Row
 from ...data.numeric import lost_targets, lost_values
 from .table_file import ReadTable
 from .words import GROUPS, as_text, is_nested, is_number

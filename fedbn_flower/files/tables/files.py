@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from ...core.errors import Conflict, UserError, not_allowed, refuse
 from ...core.files import path_of
+from ...core.notes import Note
 from ...core.text import number_of
 from ...data.dataset import Request
-from ...data.notes import Note
 from ...data.splits import origins
 from ..decoding import is_image
 from ..pictures import FOLDER

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from fedbn_flower.clients import Columns
 
 from ...core.errors import UserError, not_allowed, unknown_name
+from ...core.notes import Note
 from ...core.text import number_of
 from ...data.dataset import Request, Split
-from ...data.notes import Note
 from ...data.splits import Rows, Units, held_out_fifth, held_out_groups, held_out_units, units_of
 from ...data.splits.groups import PATIENT
 from ...data.splits.origins import Origins

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed, unknown_name
+from ...core.notes import Note
 from ...data.column_text import Feature, joined, split_words
 from ...data.dataset import Request
 from ...data.float32 import as_float32
 from ...data.labels import MAX_CLASSES, are_classes, same_word
-from ...data.notes import Note
 from .header import is_a_header, is_unnamed
 from .words import (
     alike,

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed
 from ...core.free_memory import check_size, opened
+from ...core.notes import Note
 from ...core.text import number_of
 from ...data.dataset import Request
-from ...data.notes import Note
 from ...data.splits import origins
 from .header import LOOKED_AT, WESTERN, Layout, Misread, checked_names, not_of, numbers_of_rows, title_rows
 from .labels import Asked

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...core.errors import not_allowed
+from ...core.notes import Note
 from ...data.dataset import Request
 from ...data.labels import NUMBER
-from ...data.notes import Note
 from .missing import AUTO
 from .words import DATE, GROUPS, is_nested, is_number_type, listed
 

@@ -36,7 +36,8 @@ from ...core.ground.columns import HALVES, TEST
 from ...data import Dataset
 from ...extensions.privacy import account_of_clients
 from ...models.integers import error_to_show
-from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, STRATEGY, as_user_error, models_named
+from ...models.named import models_named
+from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, STRATEGY, as_user_error
 from ...privacy.example_privacy import ExamplePrivacy
 from ...privacy.local_privacy import LocalPrivacy
 from ...privacy.run_privacy import RunPrivacy

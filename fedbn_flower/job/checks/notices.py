@@ -30,7 +30,8 @@ from ...core.text import listed
 from ...data.events import rare_event
 from ...data.images.kind import Images
 from ...data.sources import ARRAYS
-from ...names import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry, models_named, parts
+from ...models.named import models_named
+from ...names import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry, parts
 from ..inputs import RunInputs
 from ..what_is_learnt import MAX_SHOWN
 from .model_fit import clients_of_one_example, of_few_cases

@@ -18,8 +18,8 @@ from ...core.bits import comparable
 from ...core.errors import UserError
 from ...core.ground.columns import TEST
 from ...core.ground.wire import CLIENT_LR, EVAL_SPLITS, SERVER_ROUND
-from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, Registry, models_named, parts
-from ...names.registries import MODEL
+from ...models.named import MODEL, models_named
+from ...names import CLIENT, LOSS, OBJECTIVE, PROBLEM, Registry, parts
 from ..inputs import RunInputs
 from ..tasks import task_of
 

@@ -25,7 +25,8 @@ from ...config.keys import RUN_KEYS
 from ...config.named_algorithms import NOT_GIVEN, named, objective_of, settings_of
 from ...config.run_config import RunConfig
 from ...core.text import visible
-from ...names import CLIENT, METRIC, OBJECTIVE, SELECTION, models_named
+from ...models.named import models_named
+from ...names import CLIENT, METRIC, OBJECTIVE, SELECTION
 from ..inputs import RunInputs, inputs_of
 
 

@@ -26,9 +26,9 @@ from fedbn_flower.strategies.messages.npy import viewed
 from ...core.errors import UserError
 from ...core.files import ONLY_OWNER, json_text, sync_folder, write_atomically
 from ...core.free_memory import regular
+from ...core.stored import DAMAGES
 from ...records.array_file import array_file
 from ...records.checkpoint import Checkpoint
-from ...records.stored import DAMAGES
 from ...site.memory_folder import MemoryFolder, Moment, client_name, partition_of
 
 MAX_QUEUED = 2**28  # bytes that wait to be written

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...core.ground.columns import RATES
+from ...core.stored import rows_of
 from ...records.metrics import percent, with_unit
-from ...records.stored import rows_of
 from ..run_reader import PARTITIONS, Points, Run
 from ..summary import seeds_text
 from ..terminal import shorten_middle

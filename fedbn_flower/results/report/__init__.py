@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ... import annexes
 from ...core.files import write_atomically
-from ...records.stored import APP, RUN, SEARCH, SWEEP, checked_kind, damage_as_user_errors
+from ...core.stored import APP, RUN, SEARCH, SWEEP, checked_kind, damage_as_user_errors
 
 if TYPE_CHECKING:
     from ..plotting.svg_figure import InlineFigure

@@ -11,10 +11,10 @@ from fedbn_flower.strategies.aggregation.named_means import MEANS
 
 from ...config.keys import RUN_KEYS
 from ...config.metric_names import NONE, metric_names
-from ...config.named_algorithms import NAMED
+from ...config.named_algorithms import NAMED, WITH_ARGUMENT
 from ...core.methods import paper_of
 from ...extensions import built_in
-from ...names import METRIC, WITH_ARGUMENT, parts
+from ...names import METRIC, parts
 
 FLOWER = "beutel2020flower"
 OF_KEYS = {"agc": "brock2021highperformance"}

@@ -14,8 +14,8 @@ from ...config.gone import in_new_keys
 from ...config.run_config import RunConfig
 from ...core.errors import not_allowed
 from ...core.ground.columns import GLOBAL, POOLED
+from ...core.stored import CONFIG, GRID, rows_of
 from ...records.metrics import PERCENT, heading, percent
-from ...records.stored import CONFIG, GRID, rows_of
 from ...records.summary import Summary
 from ..rare_event import Candidate, led_together
 from ..run_reader import Points, Run

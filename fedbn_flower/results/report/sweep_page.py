@@ -8,9 +8,9 @@ from statistics import mean, variance
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from ...core.stored import EXPERIMENT
 from ...core.text import joined, number_of
 from ...records.metrics import PERCENT, heading
-from ...records.stored import EXPERIMENT
 from ..composition import privacy_of_runs
 from ..held_out import CASES, compared_cases_table, counts_worth_a_table
 from ..plotting.comparison_plots import by_site_plot

@@ -18,7 +18,7 @@ from ..terminal import PADDING, is_narrow, show
 from .html import shown_text
 
 if TYPE_CHECKING:
-    from ...data.notes import Note
+    from ...core.notes import Note
 
 WORD = 16
 """Characters of a word or a name that a terminal shows at least."""

@@ -17,11 +17,11 @@ from fedbn_flower.clients.problems.metrics.base import CLASSES
 from ...config.run_config import RunConfig
 from ...core.files import csv_text, write_atomically
 from ...core.ground.columns import TEST, HeldOut
+from ...core.stored import rows_of
 from ...job.inputs import inputs_of
 from ...names import short
 from ...records.cases import SCORE, SITE, TARGET, exact_metrics, is_binary, predictions_of
 from ...records.metrics import POOLED, number, of_all_reports, shown, spelt, states_of
-from ...records.stored import rows_of
 from ...records.summary import Summary
 from ...results.held_out import EVENTS, events_column
 from ...results.progress import values_of

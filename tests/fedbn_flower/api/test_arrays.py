@@ -8,8 +8,8 @@ from torch.utils.data import IterableDataset, TensorDataset
 
 pytest.importorskip("fedbn_flower.own_data")
 
+from fedbn_flower.core.notes import Note
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.data.notes import Note
 from fedbn_flower.data.readers.arrays import are_datasets, arrays_by_name, keep_arrays
 from fedbn_flower.own_data.torch_datasets import pooled
 

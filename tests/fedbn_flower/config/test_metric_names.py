@@ -5,8 +5,9 @@ import sys
 
 import pytest
 
-from fedbn_flower.config.metric_names import absolute_metrics, is_code, metric_names
+from fedbn_flower.config.metric_names import absolute_metrics, metric_names
 from fedbn_flower.config.trust import code_in
+from fedbn_flower.names import METRIC
 from fedbn_flower.records.metrics import states_of
 from fedbn_flower.server.federation import Federation
 
@@ -19,12 +20,8 @@ def _no_pictures(pictures_not_drawn):
 def test_names_arguments_and_code():
     assert metric_names("none") == []
     assert metric_names("f1, auroc,sensitivity-at:0.95") == ["f1", "auroc", "sensitivity-at:0.95"]
-    assert [is_code(name) for name in ("f1", "sensitivity-at:0.95", "mine.py:A", "package.module:A")] == [
-        False,
-        False,
-        True,
-        True,
-    ]
+    named = ("f1", "sensitivity-at:0.95", "mine.py:A", "package.module:A")
+    assert [METRIC.is_code(name) for name in named] == [False, False, True, True]
     assert code_in("metrics", "f1,sensitivity-at:0.95") == set()
     assert code_in("metrics", "f1,mine.py:A,pack.age:B") == {"mine.py", "pack.age"}
 

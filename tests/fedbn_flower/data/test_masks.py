@@ -7,8 +7,8 @@ from PIL import Image
 
 from fedbn_flower.config.run_config import defaults_for
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.notes import Note
 from fedbn_flower.data import partition_dataset
-from fedbn_flower.data.notes import Note
 from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.data.splits import held_out_fifth
 from fedbn_flower.job.inputs import inputs_of

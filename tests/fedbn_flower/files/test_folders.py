@@ -8,8 +8,8 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Image, Value
 from PIL import Image as Picture
 
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.notes import Note
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.data.notes import Note
 from fedbn_flower.files.held_out import held_out_images
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.plotting import plots

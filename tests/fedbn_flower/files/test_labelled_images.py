@@ -7,9 +7,9 @@ import pytest
 from PIL import Image
 
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.notes import Note
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.data.notes import Note
 from fedbn_flower.files.labelled_images import Pictures
 from fedbn_flower.files.walk import walk
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.data.notes import Note
+from fedbn_flower.core.notes import Note
 from tests.data_as_it_comes.case import put
 
 BOTH = ("hospA/benign", "hospA/malignant", "hospB/benign", "hospB/malignant")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fedbn_flower.cli import main
-from fedbn_flower.data.notes import ROWS, Note
+from fedbn_flower.core.notes import ROWS, Note
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.what_is_learnt import what_is_learnt
 from fedbn_flower.results.report.run_page import run_page

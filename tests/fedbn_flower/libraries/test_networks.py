@@ -12,7 +12,8 @@ from fedbn_flower.config.trust import code_in
 from fedbn_flower.core.named_call import value_of
 from fedbn_flower.job.initial_model import build_model
 from fedbn_flower.models import InputSpec
-from fedbn_flower.names import MODEL, short
+from fedbn_flower.models.named import MODEL
+from fedbn_flower.names import short
 
 from ..refusal import one_line
 

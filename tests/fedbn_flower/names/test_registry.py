@@ -7,8 +7,9 @@ import pytest
 
 from clients import CLIENTS
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.models.named import MODEL
 from fedbn_flower.models.networks import mlp_bn
-from fedbn_flower.names import APP, CLIENT, LOSS, MODEL, OBJECTIVE, PROBLEM, STRATEGY, absolute, short
+from fedbn_flower.names import APP, CLIENT, LOSS, OBJECTIVE, PROBLEM, STRATEGY, absolute, short
 from strategies import FedAvg, FedMedian
 
 RULES = """

@@ -10,7 +10,7 @@ from fedbn_flower import UserError, simulate
 from fedbn_flower.config.making import run_config
 from fedbn_flower.config.named_algorithms import with_full_paths
 from fedbn_flower.config.trust import check_code
-from fedbn_flower.data.notes import Note
+from fedbn_flower.core.notes import Note
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.resume import resumed
 

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 from rich.table import Table
 
-from fedbn_flower.data.notes import Note
+from fedbn_flower.core.notes import Note
 from fedbn_flower.results.report.tables import Table as Report
 from fedbn_flower.results.summary import seeds_text
 from fedbn_flower.results.terminal import MIN_WIDTH, fit_to_width, shorten_middle

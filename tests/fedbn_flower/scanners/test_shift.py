@@ -7,9 +7,9 @@ import pytest
 from sklearn.datasets import load_sample_images
 
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.notes import Note
 from fedbn_flower.data.dataset import Dataset, Kind
 from fedbn_flower.data.images.shift_spec import SHIFTS, seen_by
-from fedbn_flower.data.notes import Note
 from fedbn_flower.data.readers.arrays import keep_arrays
 from fedbn_flower.job.held_out import whole_split
 from fedbn_flower.job.inputs import inputs_of

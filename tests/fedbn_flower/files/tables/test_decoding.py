@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fedbn_flower.data.notes import Note
+from fedbn_flower.core.notes import Note
 
 NAN = np.nan
 PATIENTS = """age,sex,bmi,smoker,hospital,Outcome

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.data.notes import Note
+from fedbn_flower.core.notes import Note
 from fedbn_flower.files.tables.missing import USUAL, Missing
 from fedbn_flower.site.inputs import local_task
 

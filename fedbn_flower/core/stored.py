@@ -12,9 +12,9 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from ..core.errors import UserError
-from ..core.free_memory import regular
-from ..core.text import joined, visible
+from .errors import UserError
+from .free_memory import regular
+from .text import joined, visible
 
 LONGEST = 200
 """Characters of a reason."""
