@@ -337,8 +337,9 @@ def test_mistakes_in_a_node_config_are_one_line(configs, configured, tmp_path):
     for alone, other in (("secagg-key", "secagg-partners"), ("secagg-partners", "secagg-key")):
         with pytest.raises(UserError, match=rf"{alone}: .* expected a {other} beside it in the node config"):
             check_secagg({alone: configs[0][alone]}, on)
-        with pytest.raises(UserError, match=rf"{alone}: 5 is not allowed; expected .* .in the node"):
-            check_secagg({**configs[0], alone: 5}, on)
+        for value, said in ((5, "5 is not allowed"), ("", "missing")):
+            with pytest.raises(UserError, match=rf"{alone}: {said}; expected (the|a) file .* .in the node"):
+                check_secagg({**configs[0], alone: value}, on)
     (tmp_path / "text").write_text("no key\n")
     (tmp_path / "empty").mkdir()
     (tmp_path / "rsa").mkdir()

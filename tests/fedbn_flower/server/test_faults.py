@@ -13,12 +13,21 @@ from ..combinations import COVER, every_name, title
 from ..records.helpers import Watching, rows_of
 from ..runtime.test_simulation import Fragile, explode
 
+BUFFERED = {"protocol": "fedbuff:2", "concurrency": 3}
 
-def test_nodes_that_never_come_are_one_line(configured):
-    config = configured(partition="iid", num_clients=5, node_timeout=0.1)
-    with pytest.raises(
-        RunFailed, match=r"^waited 0.1 s for 5 nodes \(num-clients\); 2 connected; .* a clock"
-    ):
+
+@pytest.mark.parametrize(
+    "keys, wanted",
+    [
+        ({}, "5 nodes .num-clients"),
+        (BUFFERED, "3 nodes .concurrency"),
+        (BUFFERED | {"devices": "uniform"}, "5 nodes .num-clients"),
+    ],
+)
+def test_nodes_that_never_come_are_one_line(configured, keys, wanted):
+    """On devices' clock it is known beforehand whose turn it is: all nodes are needed."""
+    config = configured(partition="iid", num_clients=5, node_timeout=0.1, **keys)
+    with pytest.raises(RunFailed, match=rf"^waited 0.1 s for {wanted}\); 2 connected; .* a clock"):
         Federation(config).run(InlineGrid(2, config.to_user_config()), [])
 
 

@@ -1,5 +1,8 @@
 """Whole runs in this process whose clients are selected by their data or their losses."""
 
+import re
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -13,6 +16,7 @@ from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.report.citations import citations
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.server.selection import SelectionOfRound
 from fedbn_flower.site.inputs import local_task
 
 from ..records.helpers import rows_of
@@ -25,10 +29,6 @@ from fedbn_flower.strategies import Selection
 class Largest(Selection):
     def choose(self, candidates, count, rng):
         return candidates.sizes.argsort()[-count:]
-
-class Twice(Selection):
-    def choose(self, candidates, count, rng):
-        return [0, 0]
 
 class Broken(Selection):
     def choose(self, candidates, count, rng):
@@ -91,10 +91,21 @@ def test_one_of_ones_own(configured, finished, tmp_path):
     run("Largest")
     largest = {*inputs_of(configured(**POWER)).partitions.train.sizes.argsort()[-2:].tolist()}
     assert trained(tmp_path / "Largest") == {1: largest, 2: largest}
-    with pytest.raises(RunFailed, match=r"Twice' chose \[0, 0\] in round 1; expected at most 2 different"):
-        run("Twice")
     with pytest.raises(RunFailed, match=r"selection: .*Broken' raised AttributeError"):
         run("Broken")
+
+
+def test_it_chooses_at_most_as_many_positions_of_candidates_as_are_wanted():
+    def selected(*chosen):
+        one = SimpleNamespace(choose=lambda candidates, count, rng: chosen)
+        rule = SimpleNamespace(node_directory=SimpleNamespace(partition=int))
+        return SelectionOfRound("own", one, np.ones(4, int), None, rule)(7, range(4), 2, None, None)
+
+    assert (selected(3, 0), selected(2), selected()) == ([0, 3], [2], [])
+    for wrong in ((0, 0), (0, 1, 2), (0, 4), (-1, 0), (0.0, 1.0), (False, True)):
+        line = f"'own' chose {[*wrong]} in round 7; expected at most 2 different positions from 0 to 3"
+        with pytest.raises(RunFailed, match=re.escape(line)):
+            selected(*wrong)
 
 
 @pytest.mark.parametrize(
