@@ -5,12 +5,15 @@ import re
 
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord, RecordDict
 from PIL import Image
 
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.job.site_facts import digest_of
 from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.server.questions import _received
+from strategies import ReplyRefused
 
 from ..data.test_own_data import Sites
 
@@ -113,3 +116,18 @@ def test_one_name_is_not_two():
         {},
     ]
     assert len({digest_of(one) for one in names}) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{}".ljust(2**20 + 1), f"'names' has {2**20 + 1} characters, at most {2**20}"),
+        ("[" * 100_000, "no JSON (RecursionError)"),
+        ("ape", "no JSON (JSONDecodeError)"),
+        *((text, "no lists of names") for text in ('["ape"]', '{"of": "ape"}', '{"of": ["a", 1]}')),
+    ],
+)
+def test_what_is_no_names_is_not_read(text, why):
+    with pytest.raises(ReplyRefused, match=re.escape(f"names: {why}")):
+        _received(RecordDict({"names": ConfigRecord({"names": text})}))
+    assert _received(RecordDict({"names": ConfigRecord({"names": "{}".ljust(2**20)})})) == {}
