@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from clients import FedAvgClient, FedBNClient, LocalTraining, Received, trainable_names
+from clients.modules.arrays import aliases
 
 from ..helpers import CONFIG, make_client
 
@@ -24,6 +25,12 @@ TRAINED = ["1.weight", "1.bias", "3.weight", "3.bias", "4.weight", "4.bias", "5.
 
 def test_a_parameter_is_trainable_under_every_name():
     assert trainable_names(tied_model()) == TRAINED
+
+
+def test_a_tensor_is_known_by_each_of_its_names():
+    norm = nn.BatchNorm1d(4)
+    names = aliases(nn.Sequential(norm, nn.Tanh(), norm))
+    assert names == {f"{i}.{name}": (f"0.{name}", f"2.{name}") for i in (0, 2) for name in norm.state_dict()}
 
 
 def scaffold_client(cls, training=None):

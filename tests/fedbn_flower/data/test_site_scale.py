@@ -96,23 +96,31 @@ def test_without_normalize_nobody_is_asked_for_moments(configured, sites):
     assert "feature-mean" not in grid.messages[2].content["config"]
 
 
-def test_a_site_that_does_not_answer_is_left_out_and_all_of_them_end_the_run(configured, sites, caplog):
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [("/srv/ward 7/nowhere.csv", "'nowhere.csv'"), ("", "missing; expected a data-path in the n")],
+)
+def test_a_site_that_does_not_answer_is_left_out(configured, sites, caplog, path, why):
     config = configured(**SHAPE, rounds=1)
-    silent, failing = sites(config), sites(config)
-    silent.work = lambda messages, timeout: iter(())
-    with pytest.raises(RunFailed, match=r"no answer within .* from partition 0, partition 1"):
-        Federation(config).run(silent, [])
-    failing.contexts[1].node_config["data-path"] = "/srv/ward 7/nowhere.csv"
-    federation = Federation(config)
+    failing, federation = sites(config), Federation(config)
+    failing.contexts[1].node_config["data-path"] = path
     federation.run(failing, [])
     alone = Moments.of(images_of(failing.contexts[0].node_config)).scale()
     kept = {"feature-mean": list(alone.mean), "feature-std": list(alone.std)}
     assert federation.totals.normalization == kept
     (line,) = [text for text in caplog.messages if text.startswith("query.moments: partition 1: ")]
     assert line.endswith(": left out")
-    assert "'nowhere.csv'" in line
+    assert why in line
     said = [text for text in caplog.messages if not text.startswith("refused: ")]  # what sites log is theirs
     assert not [text for text in said if "/srv" in text]
+
+
+def test_if_no_site_answers_that_ends_the_run(configured, sites):
+    config = configured(**SHAPE, rounds=1)
+    silent = sites(config)
+    silent.work = lambda messages, timeout: iter(())
+    with pytest.raises(RunFailed, match=r"no answer within .* from partition 0, partition 1"):
+        Federation(config).run(silent, [])
 
 
 def images_of(node_config):

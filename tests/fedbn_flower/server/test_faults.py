@@ -64,6 +64,15 @@ def test_a_round_of_too_few_answers_does_not_count(configured, monkeypatch):
     assert models[0] == models[1] == models[2]
 
 
+@pytest.mark.parametrize("phase", ["evaluate", "none"])
+def test_if_nobody_was_evaluated_in_the_last_round_one_line_says_so(configured, monkeypatch, caplog, phase):
+    monkeypatch.setitem(CLIENTS, "fragile", type("Broken", (CLIENTS["fedbn"],), {phase: explode}))
+    config = configured(client="fragile", partition="iid", num_clients=2)
+    Federation(config).run(InlineGrid(2, config.to_user_config()), [])
+    line = "round 2, the last: nobody was evaluated, so the summary has no metrics"
+    assert caplog.messages.count(line) == (phase == "evaluate")
+
+
 def takes_one_mean(names):
     """Whether the rule or a client goes with the weighted mean only, or with whole updates."""
     chosen = [STRATEGIES[names["strategy"]], *(CLIENTS[name] for name in names["client"].split("+"))]
