@@ -2,6 +2,7 @@
 
 import math
 from collections import deque
+from functools import partial
 
 import numpy as np
 import pytest
@@ -137,6 +138,15 @@ def test_a_module_begins_anew_as_it_began(kind):
         begin_anew(model)
         assert torch.equal(model(x), first)
         assert torch.equal(model(x), second)
+
+
+def test_what_is_called_and_objects_of_pytorch_stay_the_same():
+    model = Net(SPEC)
+    held = {"call": partial(max, 0), "handle": model.register_forward_hook(lambda *_: None)}
+    vars(model).update(held)
+    keep_first_values(model)
+    begin_anew(model)
+    assert all(vars(model)[name] is value for name, value in held.items())
 
 
 def inputs_with(**keys):
