@@ -17,7 +17,7 @@ BUFFERED = {"protocol": "fedbuff:2", "concurrency": 3}
 
 
 @pytest.mark.parametrize(
-    "keys, wanted",
+    ("keys", "wanted"),
     [
         ({}, "5 nodes .num-clients"),
         (BUFFERED, "3 nodes .concurrency"),
