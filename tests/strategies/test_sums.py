@@ -7,7 +7,16 @@ import pytest
 from flwr.app import Message, MetricRecord, RecordDict
 
 from fedbn_flower.core.ground.wire import SUMS
-from strategies import Extras, FedAvg, FedMedian, FedNova, FedSat, PseudoGradientStrategy, ReplyRefused
+from strategies import (
+    STRATEGIES,
+    Extras,
+    FedAvg,
+    FedMedian,
+    FedNova,
+    FedSat,
+    PseudoGradientStrategy,
+    ReplyRefused,
+)
 from strategies.aggregation.fold import groups
 from strategies.partial_sums import GroupSum, can_be_summed, take_sums
 
@@ -167,6 +176,12 @@ def overriding(name):
 )  # fmt: skip
 def test_rules_that_need_every_answer_get_it(rule):
     assert not can_be_summed(rule)
+
+
+def test_a_grid_may_sum_the_answers_of_all_rules_but_these():
+    rules = {name: cls(0.1) if name == "qfedavg" else cls() for name, cls in STRATEGIES.items()}
+    needing = "feddisco afl mime fedtan fedproto ifca cfl fedamp fedap fedpac"
+    assert [name for name, rule in rules.items() if not can_be_summed(rule)] == needing.split()
 
 
 def test_a_step_of_ones_own_needs_no_answer():

@@ -65,6 +65,8 @@ def test_a_run_with_a_budget(configured, tmp_path, notion):
     assert [row["epsilon"] for row in written] == [epsilon_of(found["noise"], t) for t in (1, 2, 3)]
     over = 5 if notion == "client" else 1  # the server's noise is of a sum of five, a client's its own
     assert {(row["noise-std"], row["clip-norm"]) for row in written} == {(found["noise"] / over, 1.0)}
+    listed = [0, 1, 2, 3] if notion == "local" else []  # else a round counts as if each trained in it
+    assert [charge.get("clients", []) for charge in charges(tmp_path)] == [listed] * 3
     if notion in MORE:
         with pytest.raises(UserError, match=f"^rounds: 9 is not allowed; expected {MORE[notion]}$"):
             simulated(resume(config, tmp_path, rounds=9), tmp_path)

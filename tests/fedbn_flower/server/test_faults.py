@@ -64,6 +64,15 @@ def test_a_round_of_too_few_answers_does_not_count(configured, monkeypatch):
     assert models[0] == models[1] == models[2]
 
 
+def test_a_run_that_goes_on_in_which_all_clients_fail_fails(finished, tmp_path, monkeypatch):
+    finished(tmp_path, rounds=1, checkpoint_every=1)
+    monkeypatch.setattr(CLIENTS["fedbn"], "fit", explode)
+    with pytest.raises(
+        RunFailed, match="^every client failed in every round; the model was never updated; 4 o"
+    ):
+        finished(tmp_path, rounds=3, resume=str(tmp_path))
+
+
 @pytest.mark.parametrize("phase", ["evaluate", "none"])
 def test_if_nobody_was_evaluated_in_the_last_round_one_line_says_so(configured, monkeypatch, caplog, phase):
     monkeypatch.setitem(CLIENTS, "fragile", type("Broken", (CLIENTS["fedbn"],), {phase: explode}))
