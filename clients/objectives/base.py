@@ -29,7 +29,7 @@ class LocalWork:
 
     steps: int
     learning_rate: float
-    momentum: float | None = 0.0
+    momentum: float | None
 
 
 @dataclass(frozen=True)

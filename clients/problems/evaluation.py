@@ -80,7 +80,7 @@ def evaluate_share(
     examples: Mapping[str, Examples],
     splits: str,
     problem: Problem,
-    classes: int = 0,
+    classes: int,
     share: tuple[int, int] = (0, 1),
     kept: Mapping[str, list[Predictions]] = NOTHING_KEPT,
 ) -> dict[str, list[Sums]]:
@@ -123,9 +123,9 @@ def evaluate_batches(
     model: nn.Module,
     examples: Examples,
     problem: Problem,
-    classes: int = 0,
-    share: tuple[int, int] = (0, 1),
-    kept: list[Predictions] | None = None,
+    classes: int,
+    share: tuple[int, int],
+    kept: list[Predictions] | None,
 ) -> list[Sums]:
     """Return the sums of each batch, in evaluation mode.
 

@@ -64,7 +64,7 @@ def survivors_of(clients_a_round: int, least: int) -> int:
     return max(least, clients_a_round - int(TOLERANCE * clients_a_round + 1e-9))
 
 
-def least_at_client(config: PrivateRun, whole: bool = False) -> int:
+def least_at_client(config: PrivateRun, whole: bool) -> int:
     """Return of how many clients a client lets a sum be; it knows of its neighbours only.
 
     With few clients these are all others, and so they are with ``whole``.

@@ -62,7 +62,7 @@ class Extensions:
     """
 
     all: Mapping[str, ServerHook]
-    at_sites: str = ""
+    at_sites: str
 
     @cached_property
     def to_the_wire(self) -> Mapping[str, ServerHook]:

@@ -186,7 +186,7 @@ def _fit(
     message: Message,
     context: Context,
     config: RunConfig,
-    trained: Update | Exception | None = None,
+    trained: Update | Exception | None,
 ) -> Update:
     """The client's update, from its `fit` or from training in lockstep."""
     privacy = SitePrivacy.of(config_at_site(context), context)
@@ -220,7 +220,7 @@ def _reply(
     update: Update,
     context: Context,
     config: RunConfig,
-    group: AddsAnswers | None = None,
+    group: AddsAnswers | None,
 ) -> Message:
     """The reply with the result of `fit`; commits the client's memory.
 

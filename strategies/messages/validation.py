@@ -258,8 +258,8 @@ def check_train_reply(
     expected: Mapping[str, NDArray] | None,
     arrayrecord_key: str,
     weighted_by_key: str | None,
-    max_weight: float = MAX_WEIGHT,
-    arrays: Mapping[str, NDArray] | None = None,
+    max_weight: float,
+    arrays: Mapping[str, NDArray] | None,
 ) -> Answer:
     """Check a train answer. The model may have any key if it is the only ArrayRecord.
 

@@ -51,7 +51,7 @@ class Partitions:
     unused: Mapping[str, tuple[int, int]]
     test_rows: Rows
     """All test rows, whether or not a client has them."""
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...]
     """The id of each client, for a ``natural`` partition."""
 
     def left_out(self, evaluates_locally: bool) -> str:

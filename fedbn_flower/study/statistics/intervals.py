@@ -165,7 +165,7 @@ def delong(
     return by_groups(float(found.areas[0]), parts, level, "DeLong", variances[2])
 
 
-def average_precision(value: float, events: int, level: float = LEVEL) -> Interval:
+def average_precision(value: float, events: int, level: float) -> Interval:
     """Return the interval of an average precision A: symmetric on log-odds, with the variance A (1 - A) / m.
 
     It has m patients (groups) of the rarer class. With few of them it is too good, by more than a bootstrap
@@ -210,7 +210,7 @@ def _between_bounds(
     return Interval(value, float(ends[0]), float(ends[1]), method)
 
 
-def drawn_weights(cases: Cases, seed: int, draws: int = DRAWS) -> Iterator[NDArray[np.float64]]:
+def drawn_weights(cases: Cases, seed: int, draws: int) -> Iterator[NDArray[np.float64]]:
     """Yield blocks of draws: how often each case counts, float64 (rows, n), in all ``draws`` rows.
 
     Of the G groups of a site, G - 1 are drawn with replacement, and each counts G / (G - 1) times, so that
@@ -285,7 +285,7 @@ def intervals(
 def intervals_of_cases(
     cases: Cases,
     metrics: Mapping[str, CaseMetric],
-    seed: int = 0,
+    seed: int,
     draws: int = DRAWS,
     level: float = LEVEL,
 ) -> dict[str, dict[str, Interval] | dict[str, dict[str, Interval]]]:

@@ -123,7 +123,7 @@ def delong_test(
     return by_students_t(float(found.areas[0] - found.areas[1]), deviation, freedom, level)
 
 
-def by_students_t(difference: float, deviation: float, freedom: float, level: float = LEVEL) -> Difference:
+def by_students_t(difference: float, deviation: float, freedom: float, level: float) -> Difference:
     """Return interval and p-value by Student's t; without any deviation the p-value is 0 or 1."""
     from scipy.special import stdtr, stdtrit  # scipy.stats takes a second to load, and each call long
 
