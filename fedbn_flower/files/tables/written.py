@@ -98,10 +98,11 @@ class Written:
 
         if self.decimal == self.thousands == self.date_format == AUTO:
             return column
-        texts = column[column.map(lambda cell: isinstance(cell, str))].str.strip()
+        texts = column[column.map(lambda cell: isinstance(cell, str))]
         others = column.drop(texts.index).dropna()
         if not len(texts) or not others.map(lambda cell: isinstance(cell, int | float)).all():
             return column
+        texts = texts.str.strip()
         group = SIGNS.get(self.thousands)
         digits = rf"(\d+|\d{{1,3}}({group}\d{{3}})+)" if group else r"\d+"
         if texts.str.fullmatch(rf"[+-]?{digits}({re.escape(decimal)}\d+)?").all():
@@ -224,7 +225,7 @@ def unread_texts(frame: "DataFrame", used: Collection[str]) -> list[str]:
     found = []
     for name in filter(used.__contains__, frame.columns):
         column = frame[name].dropna()
-        if is_number_type(column.dtype) or is_nested(column) or not len(column):
+        if is_number_type(column.dtype) or is_date_type(column.dtype) or is_nested(column) or column.empty:
             continue
         words = sorted(set(column.astype(str).str.strip()))
         if all(NUMBER.fullmatch(word.replace(",", ".")) or GROUPS.fullmatch(word) for word in words):

@@ -277,10 +277,19 @@ def test_a_key_of_texts_is_refused_of_a_file_that_says_it_itself_but_at_a_site(l
     ],
 )
 def test_dates_of_one_format_are_days(load, tmp_path, dates, days):
-    pd.DataFrame({"d": dates * 9, "label": [0, 0, 1] * 6}).to_csv(tmp_path / "t.csv", index=False)
+    """In each of several columns, as of admission and discharge."""
+    table = pd.DataFrame({"d": dates * 9, "e": dates * 9, "label": [0, 0, 1] * 6})
+    table.to_csv(tmp_path / "t.csv", index=False)
     found = load(tmp_path / "t.csv")
-    x = np.concatenate([split.columns["x"][:, 0] for split in found.splits])
-    assert sorted(set(x.tolist())) == sorted(days)
+    x = np.concatenate([split.columns["x"] for split in found.splits])
+    assert [sorted(set(column.tolist())) for column in x.T] == [sorted(days)] * 2
+
+
+def test_a_text_of_dates_has_truth_values_beside_it_in_parquet(load, tmp_path):
+    ill = pd.array([True, None, False] * 6, "boolean")
+    pd.DataFrame({"d": ["7.8.2021"] * 18, "ill": ill, "label": [0, 1] * 9}).to_parquet(tmp_path / "t.parquet")
+    found = load(tmp_path / "t.parquet", date_format="%d.%m.%Y")
+    assert found.train.columns["x"][0].tolist() in ([18846, 0, 1], [18846, 1, 0], [18846, 0, 0])
 
 
 @pytest.mark.parametrize(
