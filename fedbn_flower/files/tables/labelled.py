@@ -22,7 +22,7 @@ from ...data.splits.subgroups import KEY as SUBGROUPS
 from ...data.splits.subgroups import NONE, Attribute, Words, attributes_of
 from .labels import Targets, encode_several, encode_targets, find_labels
 from .table_file import ReadTable, words_taken
-from .words import alike, as_text, listed, refuse_nested
+from .words import alike, as_text, is_nested, listed, refuse_nested
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -132,7 +132,7 @@ def labelled_rows(request: Request, table: "DataFrame", parts: Sequence[ReadTabl
         where = " or ".join(map(repr, label_names))
         words = sum(words_taken(parts, label_names).values(), Counter[str]())
         said = f", where {counted(words)} is taken for none" if words else ""
-        found = f"{number_of(unlabelled, 'row')} without a value in {where}{said}"
+        found = f"{number_of(unlabelled, 'row')} without a value in {where}{said}{_gone(table, group, rows)}"
         notes.append(Note("left out", found, "missing-values" if words else ""))
         table = table[rows]
     if len(labels) == 1:
@@ -159,6 +159,14 @@ def labelled_rows(request: Request, table: "DataFrame", parts: Sequence[ReadTabl
     subgroups, of_subgroups = _read_subgroups(request, table)
     notes += of_subgroups
     return Labelled(table, label_names, targets, ids, units, tuple(notes), split_by, subgroups)
+
+
+def _gone(table: "DataFrame", group: str, kept: NDArray[np.bool_]) -> str:
+    """Return what is said of natural clients that have none of the rows that are kept."""
+    if not group or is_nested(table[group]):
+        return ""
+    gone = {*as_text(table[group][~kept].dropna())} - {*as_text(table[group][kept].dropna())}
+    return f", among them all of {listed(sorted(gone))}" if gone else ""
 
 
 def _ids(table: "DataFrame", column: str, key: str) -> tuple[NDArray[np.str_], Sequence[str]]:

@@ -126,6 +126,18 @@ def test_rows_without_a_label_are_left_out_and_counted(load, folder):
     assert data.notes[0] == Note("left out", "1 row without a value in 'Outcome'")
 
 
+def test_a_site_whose_rows_have_no_label_is_named(load, tmp_path):
+    table = pd.DataFrame(
+        {"age": range(40), "label": [0, 1] * 20, "site": ["lyon", "porto"] * 20}, dtype=object
+    )
+    table.loc[table.site == "porto", "label"] = table.loc[0, "label"] = None
+    table.to_csv(tmp_path / "t.csv", index=False)
+    without = "21 rows without a value in 'label'"
+    assert Note("left out", without) in load(tmp_path / "t.csv", columns="age").notes
+    by_site = load(tmp_path / "t.csv", group_column="site", predict="numbers")
+    assert Note("left out", f"{without}, among them all of 'porto'") in by_site.notes
+
+
 def test_ids_are_words_as_they_stand(load, tmp_path):
     """Whole numbers have no point, also where pandas makes floats of them."""
     table = pd.DataFrame({"site": [1.0, 2.0] * 5, "n": range(10), "y": [0, 1] * 5})
