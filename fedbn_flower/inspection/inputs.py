@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from math import lgamma, log
 from typing import NamedTuple
 
@@ -57,6 +58,21 @@ SPREAD = 0.05, 0.5, 0.95
 """The quantiles between which a site's numbers spread."""
 MOST_CELLS = 2**24
 """Cells of a table that is looked at."""
+
+
+class Parts(NamedTuple):
+    """Parts of a table's rows that are compared: where they are, and what one and another are called."""
+
+    shares: Shares
+    where: Sequence[str]
+    one: str = "site"
+    another: str = "at another client"
+    rows: str = "training row"
+
+    @classmethod
+    def of_clients(cls, shares: Shares, names: Sequence[str]) -> "Parts":
+        """Return the clients' training rows."""
+        return cls(shares, [f"at {names[i] if names else f'client {i}'}" for i in range(len(shares))])
 
 
 class Column(NamedTuple):
@@ -297,7 +313,19 @@ def _is_far(value: float, others: Numbers) -> bool:
 # ---- units ----------------------------------------------------------------------------------------
 
 
-def warn_about_site_units(dataset: Dataset, shares: Shares, names: Sequence[str]) -> Iterator[str]:
+def warn_about_test_set(dataset: Dataset) -> Iterator[str]:
+    """Yield the warnings of units, values and words for a test set of its own beside the training set."""
+    kind, sets, where = dataset.kind, dataset.splits, ["in the training set", "in the test set"]
+    if len(sets) < 2 or not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
+        return
+    columns = {name: np.concatenate([part.columns[name] for part in sets]) for name in kind.train}
+    shares = Shares.cut(np.arange(len(columns["y"])), np.array([len(part) for part in sets]))
+    both = replace(dataset, kind=Table(kind.facts, columns))
+    for warn in (warn_about_units, warn_about_parts_without_values, warn_about_words):
+        yield from warn(both, Parts(shares, where, "set", where[0], "row"))
+
+
+def warn_about_units(dataset: Dataset, parts: Parts) -> Iterator[str]:
     """Yield a warning of columns, inputs or to predict, whose medians differ between clients as units do.
 
     Their factor is greater than `LEAST_FACTOR`, and than the square of how far, as a factor, the numbers of
@@ -309,7 +337,7 @@ def warn_about_site_units(dataset: Dataset, shares: Shares, names: Sequence[str]
     import pandas as pd
 
     columns = {name: at.start for name, words, at in columns_of(kind) if not words}
-    rows, owner = _by_client(shares)
+    rows, owner = _by_part(parts.shares)
     table = pd.DataFrame(kind.train["x"][np.ix_(rows, list(columns.values()))], columns=list(columns))
     if dataset.spec.predicts == "numbers":
         table[kind.facts["targets"]] = kind.train["y"][rows]
@@ -324,23 +352,23 @@ def warn_about_site_units(dataset: Dataset, shares: Shares, names: Sequence[str]
         of_columns = []
         for name in found.index:
             least, most = middle[name].idxmin(), middle[name].idxmax()
-            said = [f"{middle[name][i]:.3g} at {_called(names, i)}" for i in (least, most)]
+            said = [f"{middle[name][i]:.3g} {parts.where[i]}" for i in (least, most)]
             of_columns.append(f"{name!r} has a median of {' and one of '.join(said)}")
         yield (
-            f"columns: units? {listed(of_columns, MAX_SHOWN)}, far more than the numbers of each site "
-            "spread; if the units differ, write all sites' numbers in one"
+            f"columns: units? {listed(of_columns, MAX_SHOWN)}, far more than the numbers of each "
+            f"{parts.one} spread; if the units differ, write all {parts.one}s' numbers in one"
         )
 
 
-def warn_about_sites_without_values(dataset: Dataset, shares: Shares, names: Sequence[str]) -> Iterator[str]:
+def warn_about_parts_without_values(dataset: Dataset, parts: Parts) -> Iterator[str]:
     """Yield a warning of columns of which a client has no value, though by chance it would have one.
 
     All of its rows are filled with the same, by which a model can know them.
     """
-    kind, sizes = dataset.kind, shares.sizes
+    kind, shares, sizes = dataset.kind, parts.shares, parts.shares.sizes
     if not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
         return
-    rows, owner = _by_client(shares)
+    rows, owner = _by_part(shares)
     limit = log(CHANCE / max(1, len(kind.facts["columns"]) * len(shares)))
     found = []
     for column in _columns(kind, rows):
@@ -350,15 +378,15 @@ def warn_about_sites_without_values(dataset: Dataset, shares: Shares, names: Seq
         lacking = 1 - known.sum() / max(1, others)
         at = [i for i in without.tolist() if others and sizes[i] * log(max(lacking, 1e-300)) < limit]
         if at:
-            found.append(f"{column.name!r} at {listed([_called(names, i) for i in at], MAX_SHOWN)}")
+            found.append(f"{column.name!r} {listed([parts.where[i] for i in at], MAX_SHOWN)}")
     if found:
         yield (
-            f"columns: lacking? no training row has {listed(found, MAX_SHOWN)}, where it is filled with one "
+            f"columns: lacking? no {parts.rows} has {listed(found, MAX_SHOWN)}, where it is filled with one "
             "value; name the columns to use without it, or find out why"
         )
 
 
-def warn_about_words_of_sites(dataset: Dataset, shares: Shares, names: Sequence[str]) -> Iterator[str]:
+def warn_about_words(dataset: Dataset, parts: Parts) -> Iterator[str]:
     """Yield a warning of categories for which a client has other words than all others: ``f`` for ``female``.
 
     It has two words or more, as the others have, and no chance would draw new ones so often: their rows
@@ -367,9 +395,9 @@ def warn_about_words_of_sites(dataset: Dataset, shares: Shares, names: Sequence[
     kind = dataset.kind
     if not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
         return
-    rows, owner = _by_client(shares)
+    rows, owner = _by_part(parts.shares)
     words = {name: words for name, words, _ in columns_of(kind)}
-    limit = log(CHANCE / max(1, len(words) * len(shares)))
+    limit = log(CHANCE / max(1, len(words) * len(parts.shares)))
     found = []
     for column in _columns(kind, rows):
         there = ~np.isnan(column.values)
@@ -380,28 +408,26 @@ def warn_about_words_of_sites(dataset: Dataset, shares: Shares, names: Sequence[
         client, word = np.unique(np.stack([whose, which]), axis=1)
         shared = np.bincount(word, minlength=column.words)[word] > 1
         for i in np.setdiff1d(client, client[shared]).tolist():
+            if parts.where[i] == parts.another:
+                continue
             own, theirs = word[client == i], np.unique(word[client != i])
             if min(len(own), len(theirs)) < 2:
                 continue
             new = np.count_nonzero(counts[theirs] == 1) / counts[theirs].sum()
             if counts[own].sum() * log(max(new, 1e-300)) < limit:
                 shown = quoted([words[column.name][k] for k in own], MAX_SHOWN)
-                found.append(f"{column.name!r} at {_called(names, i)} ({shown})")
+                found.append(f"{column.name!r} {parts.where[i]} ({shown})")
     if found:
         yield (
-            f"columns: words? no word of {listed(found, MAX_SHOWN)} is found at another client; if they mean "
+            f"columns: words? no word of {listed(found, MAX_SHOWN)} is found {parts.another}; if they mean "
             "what others write, write the same words"
         )
 
 
-def _by_client(shares: Shares) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return all clients' training rows, one client's after the other's, and whose each is."""
+def _by_part(shares: Shares) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the rows of all parts, one part's after the other's, and in which each is."""
     rows = np.concatenate([np.empty(0, np.int64), *(shares[i] for i in range(len(shares)))])
     return rows, np.repeat(np.arange(len(shares)), shares.sizes)
-
-
-def _called(names: Sequence[str], client: int) -> str:
-    return names[client] if names else f"client {client}"
 
 
 # ---- pictures -------------------------------------------------------------------------------------

@@ -7,11 +7,13 @@ from ..job.group_sides import sides_of, warn_about_groups_on_both
 from ..job.inputs import RunInputs
 from .copies import warn_about_copies, warn_about_same_clients
 from .inputs import (
+    Parts,
     warn_about_columns,
     warn_about_float_pictures,
-    warn_about_site_units,
-    warn_about_sites_without_values,
-    warn_about_words_of_sites,
+    warn_about_parts_without_values,
+    warn_about_test_set,
+    warn_about_units,
+    warn_about_words,
 )
 from .leaks import warn_about_leaks
 from .targets import warn_about_labels, warn_about_targets
@@ -25,12 +27,14 @@ def warn_about_data(inputs: RunInputs) -> Iterator[str]:
     if not config.normalize:
         yield from warn_about_float_pictures(dataset)
     yield from warn_about_columns(dataset, shares, config.missing_values)
+    yield from warn_about_test_set(dataset)
     yield from warn_about_copies(dataset, inputs.partitions.test_rows if shares is not None else None)
     if shares is not None:
         yield from warn_about_groups_on_both(inputs, sides_of(inputs))
         yield from warn_about_labels(dataset, config.predict != "auto" or "=" in config.label_column)
         yield from warn_about_same_clients(dataset)
-        yield from warn_about_site_units(dataset, shares, inputs.client_names)
-        yield from warn_about_sites_without_values(dataset, shares, inputs.client_names)
-        yield from warn_about_words_of_sites(dataset, shares, inputs.client_names)
+        parts = Parts.of_clients(shares, inputs.client_names)
+        yield from warn_about_units(dataset, parts)
+        yield from warn_about_parts_without_values(dataset, parts)
+        yield from warn_about_words(dataset, parts)
         yield from warn_about_targets(dataset, shares, inferred=config.problem == NOT_GIVEN)

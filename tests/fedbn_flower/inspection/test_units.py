@@ -8,9 +8,10 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.data.masks import as_masks
 from fedbn_flower.data.partition.shares import Shares
 from fedbn_flower.inspection.inputs import (
-    warn_about_site_units,
-    warn_about_sites_without_values,
-    warn_about_words_of_sites,
+    Parts,
+    warn_about_parts_without_values,
+    warn_about_units,
+    warn_about_words,
 )
 from fedbn_flower.job.checks.notices import warnings_of_data
 from fedbn_flower.job.inputs import inputs_of
@@ -31,7 +32,8 @@ DRAWN = {
 }
 
 
-SITES, BY_SITE = ("graz", "lyon", "turin"), Shares.of(np.split(np.arange(180), 3))
+SITES = ("graz", "lyon", "turin")
+BY_SITE = Parts.of_clients(Shares.of(np.split(np.arange(180), 3)), SITES)
 
 
 @pytest.mark.parametrize("label", ["y", "lab"])
@@ -42,7 +44,7 @@ def test_units_that_differ_between_sites_are_a_doubt(name, label):
     data = dataset_of(
         {"lab": lab, "b": np.resize([0.0, 1, 2, np.nan], 180), "y": np.resize([0, 1], 180)}, label
     )
-    lines = list(warn_about_site_units(data, BY_SITE, SITES))
+    lines = list(warn_about_units(data, BY_SITE))
     assert len(lines) == doubted
     if doubted:
         assert lines[0].startswith("columns: units? 'lab' has a median of ")
@@ -62,7 +64,7 @@ def test_a_site_without_any_value_of_a_column_is_a_doubt(kept, doubted):
     lab = np.where(there, np.arange(180.0), np.nan)
     word = np.where(there, np.resize(np.array(["x", "y"], object), 180), None)
     data = dataset_of({"lab": lab, "word": word, "label": np.resize([0, 1], 180)}, "label")
-    lines = list(warn_about_sites_without_values(data, BY_SITE, SITES))
+    lines = list(warn_about_parts_without_values(data, BY_SITE))
     assert (
         lines == [f"columns: lacking? no training row has 'lab' at lyon, 'word' at lyon, {FILLED}"] * doubted
     )
@@ -90,7 +92,7 @@ def test_words_that_no_other_site_has_are_a_doubt(name):
         f"columns: words? no word of 'word' at lyon ({shown}) is found at another client; if they mean what "
         "others write, write the same words"
     )
-    assert list(warn_about_words_of_sites(data, BY_SITE, SITES)) == [said] * doubted
+    assert list(warn_about_words(data, BY_SITE)) == [said] * doubted
 
 
 def test_a_run_says_all_of_its_sites_files(configured, tmp_path):
@@ -106,6 +108,23 @@ def test_a_run_says_all_of_its_sites_files(configured, tmp_path):
     assert "units? 'lab' has a median of" in said
     assert "lacking? no training row has 'b' at lyon" in said
     assert "words? no word of 'sex' at lyon" in said
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_test_set_in_other_units_and_words_is_a_doubt(configured, tmp_path, late):
+    """As after a laboratory's new device: split by time, and not where rows are drawn."""
+    rows = [f"{5 + i % 7 / 10},{i},{'FM'[i % 2]},{i % 2},{2000 + i}" for i in range(60)]
+    rows += [f"{90 + i % 7},,{('female', 'male')[i % 2]},{i % 2},{2060 + i}" for i in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["lab,b,sex,label,day", *rows]))
+    keys = {"split_by": "day<2060"} if late else {"columns": "lab,b,sex"}
+    inputs = inputs_of(configured(dataset=str(tmp_path / "t.csv"), num_clients=2, **keys))
+    said = " ".join(line for line in warnings_of_data(inputs) if " in the test set" in line)
+    for doubt in (
+        "columns: units? 'lab' has a median of 5.3 in the training set and one of 93 in the test set, far more",
+        "columns: lacking? no row has 'b' in the test set, where",
+        "columns: words? no word of 'sex' in the test set ('female', 'male') is found in the training set; if",
+    ):
+        assert (doubt in said) == late
 
 
 @pytest.mark.parametrize(
