@@ -36,8 +36,11 @@ PAIR = re.compile(r"\d{2,3}\s*/\s*\d{2,3}")
 """Two numbers in a cell, as of blood pressure: ``110/80``."""
 MINUS = re.compile("^[\u2010-\u2013\u2212](?=[\\d.,])")
 """A minus that is none to a computer, as word processors write it."""
-LIMIT = re.compile(r"[<>≤≥]=?\s*[\d.,]+")
-"""A limit of detection, such as ``<5``."""
+LIMIT = re.compile(
+    r"[<>≤≥]=?\s*[\d.,]+|[\d.,]+\s*(\+|(years )?(and|or) (over|above|older|more|under|below|younger|less))",
+    re.IGNORECASE,
+)
+"""A limit, such as ``<5`` of detection, or ``90+`` of age."""
 CODE = re.compile(r"\w*\d\w*")
 MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\.?"
 DATE = re.compile(
@@ -203,8 +206,10 @@ def _advice(name: str, words: Sequence[str], other: Sequence[str], key: str, fir
     """Return what to do about ``other`` words among numbers or dates."""
     if any(same_word(word) == same_word(name) for word in other):
         return "remove the header where it stands again among the rows"
-    if all(map(LIMIT.fullmatch, other)):
-        return "write a number in the place of a limit, such as the limit itself, or leave it empty"
+    if limits := [word for word in other if LIMIT.fullmatch(word.strip())]:
+        others = [word for word in other if word not in limits]
+        more = f"; and {_advice(name, words, others, key, first)}" if others else ""
+        return f"write a number in the place of a limit, such as the limit itself, or leave it empty{more}"
     listed_words = shlex.quote(joined(other if len(other) <= MAX_SHOWN else other[:1]))
     missing = f"leave missing values empty, or name their words: missing-values={listed_words}"
     if list(other) == [first]:

@@ -120,9 +120,9 @@ def test_a_test_set_in_other_units_and_words_is_a_doubt(configured, tmp_path, la
     inputs = inputs_of(configured(dataset=str(tmp_path / "t.csv"), num_clients=2, **keys))
     said = " ".join(line for line in warnings_of_data(inputs) if " in the test set" in line)
     for doubt in (
-        "columns: units? 'lab' has a median of 5.3 in the training set and one of 93 in the test set, far more",
+        "columns: units? 'lab' has a median of 5.3 in the training set and one of 93 in the test set, far",
         "columns: lacking? no row has 'b' in the test set, where",
-        "columns: words? no word of 'sex' in the test set ('female', 'male') is found in the training set; if",
+        "columns: words? no word of 'sex' in the test set ('female', 'male') is found in the training set;",
     ):
         assert (doubt in said) == late
 

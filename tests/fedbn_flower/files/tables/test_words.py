@@ -54,10 +54,15 @@ def test_numbers_dates_and_times_as_text_are_refused_and_other_words_are_not(wor
     assert str(caught.value) == f"columns: 't' holds {what} as text, such as {words[0]!r}; {hint}"
 
 
+LIMITS = "write a number in the place of a limit, such as the limit itself, or leave it empty"
+
+
 @pytest.mark.parametrize(
     ("other", "key", "advice"),
     [
-        (["<5", ">91"], "columns", "write a number in the place of a limit, such as the limit itself, or "),
+        (["<5", ">91"], "columns", LIMITS),
+        (["90+", "89 or older"], "columns", LIMITS),
+        (["<0.3", "?"], "columns", f"{LIMITS}; and {MISSING}='?'"),
         (["20A"], "columns", "if they are codes, name the columns to use, this one as 't=1|2|3|20A'; else"),
         (["20A"], "label-column", f"if they are codes, label-column='t=1|2|3|20A'; else {MISSING}=20A"),
         (["n.d.; ?"], "columns", f"{MISSING}='n.d.; ?'"),
