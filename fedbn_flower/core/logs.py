@@ -2,6 +2,8 @@
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from .errors import UserError
 from .private import console_handlers
@@ -13,6 +15,35 @@ def show_log(verbose: bool) -> None:
     """Show every line, or only warnings; without colours in files."""
     LOGGER.setLevel(logging.INFO if verbose else logging.WARNING)
     colour_in_terminals_only()
+
+
+def notice(text: str) -> None:
+    """Warn of something before the first round of a run."""
+    LOGGER.warning("%s", text, extra={"is_notice": True})
+
+
+def is_notice(record: logging.LogRecord) -> bool:
+    """Whether a line of the log is a `notice`."""
+    return getattr(record, "is_notice", False)
+
+
+@contextmanager
+def notices_once() -> Iterator[None]:
+    """Until the context ends, show a notice that several runs of a job have once."""
+    told: set[str] = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        if not is_notice(record):
+            return True
+        before = len(told)
+        told.add(record.getMessage())
+        return len(told) > before
+
+    LOGGER.addFilter(is_new)
+    try:
+        yield
+    finally:
+        LOGGER.removeFilter(is_new)
 
 
 def one_line_for_mistakes() -> None:

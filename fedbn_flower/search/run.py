@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..core.errors import RunFailed, not_allowed
-from ..core.logs import show_log
+from ..core.logs import notices_once, show_log
 from ..core.stored import CONFIG
 from ..core.text import command, number_of
 from ..job.checks.notices import rare_by_accuracy
@@ -81,7 +81,8 @@ def run_search(search: Search) -> int:
         if search.note:
             say(console, search.note)
         try:
-            return _SearchRunner(search, folder, first, description, console).run()
+            with notices_once():
+                return _SearchRunner(search, folder, first, description, console).run()
         except KeyboardInterrupt:
             again = command(["--resume", str(folder)])
             message = f"interrupted; what was done so far is in {folder}; to go on with it: {again}"

@@ -29,6 +29,7 @@ from ..core.ground.wire import (
     RECALIBRATE,
     RUN,
 )
+from ..core.logs import notice
 from ..core.notes import Note
 from ..extensions import Moment
 from ..job.checks.model_fit import check_fit, decides, privacy_of
@@ -183,7 +184,7 @@ class Federation:
         config, strategy = self.config, self.strategy
         check_nodes(strategy, grid, config.num_clients, 0 if self.clock else config.concurrency)
         for warning in self.warnings:
-            LOGGER.warning("%s", warning)
+            notice(warning)
         if (weights := self.inputs.initial().weights) and weights.complete:
             LOGGER.info("%s", weights)
         self.names = check_names(self.inputs, strategy, grid)

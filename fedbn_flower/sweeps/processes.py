@@ -19,7 +19,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..config.making import run_config
 from ..config.run_config import RunConfig
-from ..core.logs import show_log
+from ..core.logs import LOGGER, is_notice, notice, show_log
 from ..runtime.pools import keeping_freed_memory
 from ..runtime.signals import stop_once, stopping_later
 from .cells import Cell, Outcome, run_cell
@@ -97,7 +97,12 @@ def run_in_parallel(
             for connection in ready:
                 assert isinstance(connection, Connection)
                 worker = busy[connection]
-                ended = worker.number, worker.outcome()
+                found = worker.received()
+                if isinstance(found, str):
+                    with _prefixed_lines(Path(configs[worker.number].run_dir).name):
+                        notice(found)
+                    continue
+                ended = worker.number, found
                 if waiting:
                     worker.start_run(*waiting.popleft())
                 yield ended
@@ -134,12 +139,13 @@ class _Worker:
             self._process = process
         child_end.close()
 
-    def outcome(self) -> Outcome:
-        self.busy = False
+    def received(self) -> Outcome | str:
+        """Return what its process sends: a notice, or how its run ended."""
         try:
-            found: Outcome = self.connection.recv()
+            found: Outcome | str = self.connection.recv()
         except (EOFError, OSError):
-            return None, f"its process ended: {self.join()}"
+            found = None, f"its process ended: {self.join()}"
+        self.busy = isinstance(found, str)
         return found
 
     def stop(self) -> None:
@@ -165,32 +171,39 @@ class _Worker:
 def _work(connection: Connection, verbose: bool) -> None:
     """Do the runs that arrive on the connection until it is closed."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    logger = logging.getLogger("flwr")
     show_log(verbose)
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        if told := is_notice(record):
+            with suppress(OSError):
+                connection.send(record.getMessage())
+        return not told
+
+    LOGGER.addFilter(is_shown)
     torch.set_num_threads(1)  # the other cores belong to the other runs
     with suppress(KeyboardInterrupt, EOFError, OSError):
         stop_once()
         while True:
             config = run_config(connection.recv())
-            with _prefixed_lines(logger, Path(config.run_dir).name):
+            with _prefixed_lines(Path(config.run_dir).name):
                 outcome = run_cell(config)
             connection.send(outcome)
 
 
 @contextmanager
-def _prefixed_lines(logger: logging.Logger, name: str) -> Iterator[None]:
+def _prefixed_lines(name: str) -> Iterator[None]:
     """Prefix log lines with the name of the run."""
 
     def add_prefix(record: logging.LogRecord) -> bool:
         record.msg = f"{name}: {record.msg}"
         return True
 
-    for handler in logger.handlers:
+    for handler in LOGGER.handlers:
         handler.addFilter(add_prefix)
     try:
         yield
     finally:
-        for handler in logger.handlers:
+        for handler in LOGGER.handlers:
             handler.removeFilter(add_prefix)
 
 

@@ -14,6 +14,7 @@ from ..config.keys import RUN_KEYS
 from ..config.run_config import RunConfig
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import UNFINISHED, json_text, write_atomically
+from ..core.logs import notices_once
 from ..core.stored import EXPERIMENT
 from ..core.text import number_of
 from ..records.events import Observer, RoundResult
@@ -216,7 +217,11 @@ def run_sweep(experiment: Experiment, configs: Sequence[RunConfig], folder: Path
         failed = 0
         live = LiveTable(cells, console, comparison) if is_live(console) and missing else None
         try:
-            with live or nullcontext(), closing(_outcomes(missing, console, live)) as outcomes:
+            with (
+                live or nullcontext(),
+                notices_once(),
+                closing(_outcomes(missing, console, live)) as outcomes,
+            ):
                 for cell, (summary, problem) in outcomes:
                     row = comparison.add(cell.config, summary, problem, cell.name)
                     if live:

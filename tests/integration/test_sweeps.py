@@ -100,9 +100,9 @@ def test_killed_a_sweep_ends_with_the_same_table(tmp_path, cache_dir, marked_env
 
 
 def test_a_process_that_is_killed_is_a_failed_run_and_the_others_go_on(
-    tmp_path, cache_dir, marked_environment, monkeypatch, capsys
+    tmp_path, cache_dir, marked_environment, monkeypatch, capsys, caplog
 ):  # fmt: skip
-    """As a system does that is out of memory."""
+    """As a system does that is out of memory. And what all warn of is shown once."""
     mark, _ = marked_environment
     resource_tracker.ensure_running()  # this process's own: it stays
     monkeypatch.setenv(*mark.split("="))
@@ -111,7 +111,10 @@ def test_a_process_that_is_killed_is_a_failed_run_and_the_others_go_on(
         "    def aggregate_train(self, server_round, replies):\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
     )
+    rows = "".join(f"{row},{row % 2}\n" for row in range(40))
+    (tmp_path / "patients.csv").write_text(f"row,outcome\n{rows}")
     where = ("--workers", 2, "--cache-dir", cache_dir, "--run-dir", tmp_path / "g")
+    where = (*where, "--dataset", tmp_path / "patients.csv", "--num-clients", 2)
     words = ("--strategy", f"{tmp_path / 'own.py'}:Deadly,fedavg,fedyogi", "--seed", 0, *SHORT, *where)
     assert cli.main([str(word) for word in words]) == 1
     rows, _ = table(tmp_path / "g")
@@ -119,6 +122,7 @@ def test_a_process_that_is_killed_is_a_failed_run_and_the_others_go_on(
     errors = capsys.readouterr().err
     assert "own.Deadly-fedbn-plain-seed0 failed: its process ended: SIGKILL\n" in errors
     assert "Traceback" not in errors
+    assert caplog.text.count("columns: ids? 'row'") == 1
     assert not processes_with(mark)
 
 

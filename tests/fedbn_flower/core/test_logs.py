@@ -1,4 +1,4 @@
-"""Colours of the log."""
+"""The log: its colours, a mistake in one line, and what several runs say."""
 
 import io
 import logging
@@ -44,3 +44,17 @@ def test_a_mistake_at_a_site_is_one_line_of_its_log_and_a_defect_has_its_traceba
     assert first == "ClientApp raised an exception: data-path: '/srv' is not allowed; expected 10 classes"
     assert rest[:2] == ["ClientApp raised an exception", "Traceback (most recent call last):"]
     assert rest[-1] == "KeyError: 'bug'"
+
+
+def test_what_several_runs_warn_of_beforehand_is_shown_once_and_what_happens_each_time(caplog):
+    for _ in range(2):
+        with logs.notices_once():
+            for seed in range(3):
+                logs.notice("columns: ids? 'row'")
+                logs.notice(f"seed {seed}")
+                logs.LOGGER.warning("round 1: a client failed")
+    of_a_job = [
+        *("columns: ids? 'row'", "seed 0", "round 1: a client failed"),
+        *("seed 1", "round 1: a client failed", "seed 2", "round 1: a client failed"),
+    ]
+    assert caplog.messages == of_a_job * 2
