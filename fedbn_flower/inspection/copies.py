@@ -11,7 +11,8 @@ from fedbn_flower.clients import Columns
 
 from ..data.dataset import Dataset, Rows
 from ..data.images.kind import Images
-from ..data.numeric import Numeric
+from ..data.numeric import Numeric, Table
+from ..data.statistics import columns_of
 
 BYTES = 2**30
 """Data of more bytes are not looked at."""
@@ -25,6 +26,14 @@ SIDE, ALIKE, PICTURES = 16, 0.999, 1024
 ROUNDED, FEW_VALUES = 100, 0.5
 """The steps of a column's deviation to which rows are rounded, and the share of training rows that are then
 like another, from which on near copies are expected."""
+
+COPIED = "they are alike by no chance, since hardly any more are but for one column: remove what stands twice"
+MOST_WORK = 2**28
+"""Cells times columns of a table whose copies are told from chance."""
+FEW_COPIES, LEAST_COPIED, MOST_ALIKE = 5, 0.01, 1.2
+"""The least number and share of copied test rows, and the factor by which more are alike but for a column."""
+MOST_TWINS, MOST_HEAPS = 2, 0.05
+"""How many training rows a copied one equals at most, and for each how many test rows equal more."""
 
 FEWEST = 10
 """Clients of fewer examples are not compared: they may have the same by chance."""
@@ -40,28 +49,61 @@ def warn_about_copies(dataset: Dataset, tested: Rows | None = None) -> Iterator[
     As many are expected as there are copies among the training examples: a table of few categories has most
     of its rows many times, whoever drew the test set, and a fifth that is held out has its share of what
     stands twice. So they are named if they are more than twice as many as expected, and if chance would
-    hardly draw so many. Looked at are tables, arrays and pictures of at most `BYTES`. Where there is one set
-    of all examples, ``tested`` are those to test on.
+    hardly draw so many; or, of a table, if they were copied, see `_are_copied`. Looked at are tables, arrays
+    and pictures of at most `BYTES`. Where there is one set of all examples, ``tested`` are those to test on.
     """
     if not _is_looked_at(dataset) or not len(dataset.test):
         return
-    if dataset.test is not dataset.train:
-        train, test = (hashes(split.columns) for split in (dataset.train, dataset.test))
-    elif tested is None:
-        return
-    else:
-        every = hashes(dataset.train.columns)
-        train, test = np.delete(every, tested), every[tested]
+    sets = [split.columns for split in dataset.splits]
+    if len(sets) < 2:
+        if tested is None:
+            return
+        trained = np.delete(np.arange(len(dataset.train)), tested)
+        sets = [dataset.train.at(rows).columns for rows in (trained, tested)]
+    train, test = map(hashes, sets)
     copied, again = _in_both(train, test)
     copies = int(copied.sum())
     rows, tests = len(train), len(test)
     share = (again + 0.5) / (rows + 1)
-    if copies > 2 * share * tests and _is_chance_below(copies, tests, share):
+    is_more = copies > 2 * share * tests and _is_chance_below(copies, tests, share)
+    if is_more or (isinstance(dataset.kind, Table) and _are_copied(dataset.kind, *sets)):
+        what = "leave them out of one of the two" if is_more else COPIED
         few = "is a training example, too" if copies == 1 else "are training examples, too"
         yield (
             f"dataset: {copies} of {tests} test examples {few}, inputs and target alike: what is measured on "
-            "them is no measure of new examples; leave them out of one of the two"
+            f"them is no measure of new examples; {what}"
         )
+
+
+def _are_copied(kind: Table, train: Columns, test: Columns) -> bool:
+    """Return whether test rows of a table are copies of training rows, and not like them by chance.
+
+    Where chance makes rows alike in all columns, the target among them, it makes many more that are alike
+    in all but one, whichever that is, and some that many equal.
+    """
+    cells = [np.column_stack([part["x"], part["y"]]).astype(np.float32) + 0 for part in (train, test)]
+    if sum(part.size for part in cells) * len(kind.facts["columns"]) > MOST_WORK:
+        return False
+    factors = np.random.default_rng(0).integers(1, 2**64, cells[0].shape[1], np.uint64)
+    parts = [part.view(np.uint32) * factors for part in cells]
+    sums = [part.sum(1) for part in parts]
+
+    def twins(but: slice) -> NDArray[np.int64]:
+        """Return how many training rows each test row equals, but for these columns."""
+        of_train, of_test = (every - part[:, but].sum(1) for every, part in zip(sums, parts, strict=True))
+        of_train.sort()
+        first, behind = (of_train.searchsorted(of_test, side) for side in ("left", "right"))
+        found: NDArray[np.int64] = behind - first
+        return found
+
+    every = twins(slice(0))
+    few = every <= MOST_TWINS
+    copied = int(every[few].sum())
+    if copied < max(FEW_COPIES, len(every) * LEAST_COPIED) or np.count_nonzero(~few) > MOST_HEAPS * copied:
+        return False
+    width = train["x"].shape[1]
+    columns = [slice(width, None), *(at for _, _, at in columns_of(kind))]
+    return all(twins(but)[few].sum() <= MOST_ALIKE * copied for but in columns)
 
 
 def warn_about_same_clients(dataset: Dataset) -> Iterator[str]:

@@ -72,6 +72,29 @@ def test_a_fifth_that_is_held_out_has_its_share(cache_dir, tmp_path):
         assert not list(warn_about_copies(load_dataset(Request(str(tmp_path / f"{name}.csv")), cache_dir)))
 
 
+CHANCE = {
+    "wards": lambda n: {"ward": n % 90, "floor": n % 90 // 10, "label": n % 90 % 2},
+    "rare symptoms": lambda n: {**{f"s{i}": RNG.poisson(0.02, len(n)) for i in range(40)}, "label": n % 2},
+    "vital signs": lambda n: {"t": RNG.normal(37, 0.4, len(n)).round(1), "hr": n % 61, "label": n % 3 % 2},
+}
+
+
+@pytest.mark.parametrize("name", CHANCE)
+def test_patients_who_are_at_two_sites_are_copies_and_not_those_alike_by_chance(cache_dir, tmp_path, name):
+    """150 rows have a twin; a fifth of them is held out, and of these twins four fifths are not: 24."""
+    n = np.arange(600)
+    chance = pd.DataFrame(CHANCE[name](n)).sample(frac=1, random_state=0)
+    copied = pd.DataFrame(RNG.normal(size=(600, 3)).round(2), columns=["a", "b", "c"])
+    copied = pd.concat([copied, copied[:75]]).assign(label=lambda rows: (rows.c > 1) * 1)
+    for frame, expected in ((chance, 0), (copied, 1)):
+        frame.to_csv(tmp_path / f"{expected}.csv", index=False)
+        found = list(warn_about_copies(load_dataset(Request(str(tmp_path / f"{expected}.csv")), cache_dir)))
+        assert len(found) == expected
+    count = int(found[0].split()[1])
+    assert 12 <= count <= 36
+    assert found[0].endswith("remove what stands twice")
+
+
 def test_many_bytes_are_not_looked_at(of_arrays, monkeypatch):
     monkeypatch.setattr("fedbn_flower.inspection.copies.BYTES", 100)
     assert not of_arrays(X, Y, X, Y)
