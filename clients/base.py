@@ -158,7 +158,10 @@ class FedAvgClient(NumPyClient):
         records = parameters.records if isinstance(parameters, Received) else {}
         run = self.begin_run(dict(self.task.model.named_parameters()), config, records)
         before = self.before_training(entries, config)
-        return self.end_run(run, {**self.train(run, config), **before}, entries, config)
+        trained: object = self.train(run, config)
+        if not (isinstance(trained, Mapping) and LOCAL_STEPS in trained):
+            raise WrongResult(self, "train", trained, f"the run's metrics, {LOCAL_STEPS!r} among them")
+        return self.end_run(run, {**trained, **before}, entries, config)
 
     @usual_surroundings()
     def first_answer(self, parameters: NDArrays, config: dict[str, Scalar]) -> Records:

@@ -49,8 +49,9 @@ def warn_about_copies(dataset: Dataset, tested: Rows | None = None) -> Iterator[
     As many are expected as there are copies among the training examples: a table of few categories has most
     of its rows many times, whoever drew the test set, and a fifth that is held out has its share of what
     stands twice. So they are named if they are more than twice as many as expected, and if chance would
-    hardly draw so many; or, of a table, if they were copied, see `_are_copied`. Looked at are tables, arrays
-    and pictures of at most `BYTES`. Where there is one set of all examples, ``tested`` are those to test on.
+    hardly draw so many; or, of a table, if they were copied, see `_are_copied`. No picture is expected twice,
+    and those of one intensity do not count. Looked at are tables, arrays and pictures of at most `BYTES`.
+    Where there is one set of all examples, ``tested`` are those to test on.
     """
     if not _is_looked_at(dataset) or not len(dataset.test):
         return
@@ -62,6 +63,9 @@ def warn_about_copies(dataset: Dataset, tested: Rows | None = None) -> Iterator[
         sets = [dataset.train.at(rows).columns for rows in (trained, tested)]
     train, test = map(hashes, sets)
     copied, again = _in_both(train, test)
+    if isinstance(dataset.kind, Images):
+        x = sets[1]["x"]
+        copied, again = copied & (np.ptp(x.reshape(len(x), -1), 1) > 0), 0
     copies = int(copied.sum())
     rows, tests = len(train), len(test)
     share = (again + 0.5) / (rows + 1)

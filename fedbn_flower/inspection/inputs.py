@@ -58,6 +58,8 @@ SPREAD = 0.05, 0.5, 0.95
 """The quantiles between which a site's numbers spread."""
 MOST_CELLS = 2**24
 """Cells of a table that is looked at."""
+SCALED, ROWS = 50.0, 2**8
+"""The factor between magnitudes, from which on one of them is probably scaled; rows that are looked at."""
 
 
 class Parts(NamedTuple):
@@ -428,6 +430,24 @@ def _by_part(shares: Shares) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows of all parts, one part's after the other's, and in which each is."""
     rows = np.concatenate([np.empty(0, np.int64), *(shares[i] for i in range(len(shares)))])
     return rows, np.repeat(np.arange(len(shares)), shares.sizes)
+
+
+def warn_about_scales(dataset: Dataset, parts: Parts) -> Iterator[str]:
+    """Yield a warning of arrays whose magnitudes differ between clients, or the test set, by a factor of
+    `SCALED`: that of the medians of what is not 0."""
+    if type(dataset.kind) is not Numeric:
+        return
+    x = {where: dataset.train.columns["x"][parts.shares[i]] for i, where in enumerate(parts.where)}
+    x |= {"in the test set": dataset.test.columns["x"]} if dataset.splits[1:] else {}
+    sizes = {where: np.abs(part[:: len(part) // ROWS + 1]) for where, part in x.items()}
+    positive = {where: part[part > 0] for where, part in sizes.items()}
+    found = sorted((float(np.median(part)), w) for w, part in positive.items() if len(part) >= LEAST)
+    if found and found[-1][0] > SCALED * found[0][0]:
+        least, most = (f"{size:.3g} {where}" for size, where in (found[0], found[-1]))
+        yield (
+            f"data: scale? the median magnitude of the inputs is {least} and {most}; if only one of them was "
+            "scaled, scale both alike"
+        )
 
 
 # ---- pictures -------------------------------------------------------------------------------------

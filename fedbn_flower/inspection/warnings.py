@@ -11,6 +11,7 @@ from .inputs import (
     warn_about_columns,
     warn_about_float_pictures,
     warn_about_parts_without_values,
+    warn_about_scales,
     warn_about_test_set,
     warn_about_units,
     warn_about_words,
@@ -35,6 +36,7 @@ def warn_about_data(inputs: RunInputs) -> Iterator[str]:
         yield from warn_about_same_clients(dataset)
         parts = Parts.of_clients(shares, inputs.client_names)
         yield from warn_about_units(dataset, parts)
+        yield from warn_about_scales(dataset, parts)
         yield from warn_about_parts_without_values(dataset, parts)
         yield from warn_about_words(dataset, parts)
         yield from warn_about_targets(dataset, shares, inferred=config.problem == NOT_GIVEN)

@@ -182,18 +182,21 @@ def _built(name: str, spec: InputSpec, seed: int, normalisation: Normalisation) 
                     if name in MODEL.names and not isinstance(error, UserError):
                         raise not_allowed("model", name, str(error).removeprefix("expected ")) from error
                     raise
+            wanted = "a function that returns an nn.Module, not"
             if not isinstance(model, nn.Module):
-                raise not_allowed(
-                    "model", name, f"a function that returns an nn.Module, not {described(model)}"
-                )
+                raise not_allowed("model", name, f"{wanted} {described(model)}")
+            if scripted := [one for one in model.modules() if isinstance(one, torch.jit.ScriptModule)]:
+                raise not_allowed("model", name, f"{wanted} {described(scripted[0])}")
             if _lazy_entries(model):
                 _materialise(model, name, spec)
             if odd := [entry for entry in model.state_dict() if entry.endswith("_extra_state")]:
                 wanted = "one without get_extra_state: it cannot be averaged; a buffer can"
                 raise not_allowed("model", name, f"{wanted} ({odd[0]})")
             for entry, value in model.state_dict().items():
-                if str(value.dtype).removeprefix("torch.") not in DTYPES:
-                    raise UserError(f"model: {name!r} has {entry} of {value.dtype}, which cannot be averaged")
+                is_dense = value.layout == torch.strided
+                kind = "the device meta" if value.is_meta else str(value.dtype if is_dense else value.layout)
+                if kind.removeprefix("torch.") not in DTYPES:
+                    raise UserError(f"model: {name!r} has {entry} of {kind}, which cannot be averaged")
         model = normalisation.applied(model)
     first = FirstValues(model)
     accept_float32(model, spec.zeros(2))

@@ -24,12 +24,14 @@ from fedbn_flower.clients.modules.lazy_torch import nn, torch
 from fedbn_flower.clients.returned import kept_at_home
 
 from ... import annexes
+from ...config.named_algorithms import EXTENSION, extension_names
 from ...config.run_config import RunConfig
 from ...core.ground.settings import overridden
 from ...core.text import listed
 from ...data.events import rare_event
 from ...data.images.kind import Images
 from ...data.sources import ARRAYS
+from ...extensions import Extension
 from ...models.named import models_named
 from ...names import CLIENT, LOSS, OBJECTIVE, STRATEGY, Registry, parts
 from ..inputs import RunInputs
@@ -177,9 +179,12 @@ def _warn_about_written_classes(config: RunConfig) -> Iterator[str]:
         *((CLIENT, FedAvgClient, name) for name in parts(config.client)),
         (OBJECTIVE, Objective, config.objective),
         (LOSS, Loss, config.loss),
+        *((EXTENSION, Extension, name) for name in extension_names(config.extension)),
     ]
     for registry, base, name in chosen:
-        methods = {word for word, value in vars(base).items() if isinstance(value, METHODS)}
+        methods = {
+            word for cls in base.__mro__ for word, value in vars(cls).items() if isinstance(value, METHODS)
+        }
         below = [cls for cls in registry.find(name).__mro__ if issubclass(cls, base) and cls is not base]
         written = {
             word

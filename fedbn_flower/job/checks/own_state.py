@@ -58,10 +58,12 @@ def warn_about_own_state(inputs: RunInputs) -> Iterator[str]:
                 continue
             begin_anew(model)
             if first != _step(inputs, i):
-                key, value = own[0] if len(own) == 1 else ("model", name)
+                (key, value), *others = own
+                among = "".join(f" with {also} {other!r}" for also, other in others)
                 raise UserError(
-                    f"{key}: {value!r} gives another result when a step is repeated: it keeps something from "
-                    "one client to the next; expected state in register_buffer or in attributes of a module"
+                    f"{key}: {value!r}{among} gives another result when a step is repeated: it keeps "
+                    "something from one client to the next; expected state in register_buffer or in "
+                    "attributes of a module"
                 )
             yield (
                 f"model: {name!r} keeps {' and '.join(kept)} outside its state dict: every client begins "

@@ -160,6 +160,20 @@ def imaginary(spec):
     return model
 
 
+def hollow(spec):
+    return thin(spec).to("meta")
+
+
+def sparse(spec):
+    model = thin(spec)
+    model.register_buffer("edges", torch.eye(2).to_sparse())
+    return model
+
+
+def scripted(spec):
+    return torch.nn.Sequential(torch.jit.script(thin(spec)))
+
+
 def thin(spec):
     return nn.Sequential(nn.Flatten(), nn.Linear(spec.size, spec.classes))
 

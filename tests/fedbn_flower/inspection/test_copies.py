@@ -95,6 +95,21 @@ def test_patients_who_are_at_two_sites_are_copies_and_not_those_alike_by_chance(
     assert found[0].endswith("remove what stands twice")
 
 
+def test_pictures_that_stand_twice_in_a_folder_are_copies_on_both_sides(cache_dir, tmp_path):
+    """No picture is drawn twice by chance, as a table's row is; but black ones are alike."""
+    for i, pixels in enumerate([*PICTURES[:40], *PICTURES[:40], *np.zeros_like(PICTURES[:40])]):
+        for folder in ("once", "twice")[i in range(40, 80) :]:
+            path = tmp_path / folder / "ab"[i % 2] / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(pixels).save(path)
+    assert not list(warn_about_copies(load_dataset(Request(str(tmp_path / "once")), cache_dir)))
+    data = load_dataset(Request(str(tmp_path / "twice")), cache_dir)
+    known = {row.tobytes() for row in data.train.columns["x"] if row.any()}
+    copies = sum(row.tobytes() in known for row in data.test.columns["x"])
+    (line,) = warn_about_copies(data)
+    assert line.startswith(f"dataset: {copies} of 24 test examples are training examples, too")
+
+
 def test_many_bytes_are_not_looked_at(of_arrays, monkeypatch):
     monkeypatch.setattr("fedbn_flower.inspection.copies.BYTES", 100)
     assert not of_arrays(X, Y, X, Y)

@@ -5,11 +5,14 @@ import pytest
 
 from fedbn_flower.cli import main
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.masks import as_masks
 from fedbn_flower.data.partition.shares import Shares
+from fedbn_flower.data.readers.arrays import PARTS, keep_arrays
 from fedbn_flower.inspection.inputs import (
     Parts,
     warn_about_parts_without_values,
+    warn_about_scales,
     warn_about_units,
     warn_about_words,
 )
@@ -49,6 +52,30 @@ def test_units_that_differ_between_sites_are_a_doubt(name, label):
     if doubted:
         assert lines[0].startswith("columns: units? 'lab' has a median of ")
         assert " at lyon, far more than the numbers of each site spread" in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("site", "test", "said"),
+    [
+        (1, 1, None),
+        (1, 255, "0.51 at client 0 and 130 in the test set"),
+        (255, 1, "0.51 at client 0 and 130 at client 1"),
+        (1, 1 / 255, "0.002 in the test set and 0.51 at client 1"),
+        (1, 40, None),  # another population
+    ],
+)
+def test_arrays_of_which_only_some_are_scaled_are_a_doubt(cache_dir, site, test, said):
+    """As where the training set alone was divided by 255; zeros do not count."""
+    x = np.tile(np.r_[np.zeros(300), np.linspace(-1, 1, 101)], (80, 1))
+    of_site = np.where(np.arange(40) < 20, 1, site)[:, None]
+    arrays = x[:40] * of_site, np.arange(40) % 2, x[:40] * test, np.arange(40) % 2
+    name = keep_arrays(cache_dir, dict(zip(PARTS, arrays, strict=True)))
+    halves = Parts.of_clients(Shares.of(np.split(np.arange(40), 2)), [])
+    lines = list(warn_about_scales(load_dataset(Request(name), cache_dir), halves))
+    assert lines == [
+        f"data: scale? the median magnitude of the inputs is {said}; if only one of them was scaled, scale "
+        "both alike"
+    ] * (said is not None)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 from torch import nn
 
 from clients import FedAvgClient, Loss, Objective
+from fedbn_flower import Extension
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.server.federation import Federation
 
@@ -248,6 +249,16 @@ class Uncalled(Loss):
         raise AssertionError
 
 
+class Unheard(Extension):
+    def after_rounds(self, result):
+        raise AssertionError
+
+
+class Heard(Extension):
+    def on_round(self, result):
+        """As an observer's."""
+
+
 class Unchanged(FedAvgClient):
     """As its base, and on purpose."""
 
@@ -258,6 +269,8 @@ class Unchanged(FedAvgClient):
         ({"objective": Misspelt}, "Objective"),
         ({"client": Halfway}, "FedAvgClient"),
         ({"loss": Uncalled}, "Loss"),
+        ({"extension": Unheard}, "Extension"),
+        ({"extension": Heard}, None),
         ({"objective": Spelt}, None),
         ({"client": Unchanged}, None),
         ({"objective": "fedprox"}, None),

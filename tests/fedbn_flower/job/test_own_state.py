@@ -204,11 +204,14 @@ def test_what_no_result_goes_by_is_no_warning():
         assert [*own_state.warn_about_own_state(inputs_with(**keys))] == []
 
 
-@pytest.mark.parametrize("key", ["model:Outside", "loss:Counting"])
-def test_what_cannot_begin_anew_is_refused(key):
-    key, name = key.split(":")
-    inputs = inputs_with(**{key: f"{__file__}:{name}"})
-    with pytest.raises(UserError, match=f"^{key}: .*{name}' gives another result when a step is repeated"):
+@pytest.mark.parametrize(
+    "keys", [{"model": "Outside"}, {"loss": "Counting"}, {"model": "Stash", "loss": "Counting"}]
+)
+def test_what_cannot_begin_anew_is_refused(keys):
+    """Which of several the state is of, nobody knows: all are named."""
+    inputs = inputs_with(**{key: f"{__file__}:{name}" for key, name in keys.items()})
+    named = " with ".join(f"{key}:? .*{name}'" for key, name in keys.items())
+    with pytest.raises(UserError, match=f"^{named} gives another result when a step is repeated"):
         [*own_state.warn_about_own_state(inputs)]
 
 

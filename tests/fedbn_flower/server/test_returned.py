@@ -45,6 +45,9 @@ SLIPS = {
     "Own.fit returned None, expected (arrays, number of examples, metrics)": {
         "client": method(FedAvgClient, "fit", lambda self, parameters, config: None)
     },
+    "Own.train returned None, expected the run's metrics, 'local-steps' among them": {
+        "client": method(FedAvgClient, "train", lambda self, run, config: None)
+    },
     "the metric 'told' is 'x', expected a number": {
         "client": method(FedAvgClient, "fit", triple(lambda x, n, _: (x, n, {"told": "x"})))
     },
