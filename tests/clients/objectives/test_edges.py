@@ -20,6 +20,21 @@ from .. import written
 from ..helpers import CONFIG, make_client, make_examples, small_model
 
 
+STEPPED = "plain fedprox feddyn scaffold {}feddc fedadmm fedcm fedacg"
+
+
+@pytest.mark.parametrize(
+    ("registry", "flag", "names"),
+    [
+        (OBJECTIVES, "elementwise", STEPPED.format("scaffold-momentum ")),
+        (OBJECTIVES, "example_wise", f"{STEPPED.format('')} moon fedntd fedgkd"),
+        (LOSSES, "alike", "auto focal label-smoothing dice dice-ce"),
+    ],
+)
+def test_which_classes_say_this_of_their_own_methods(registry, flag, names):
+    assert [name for name, cls in registry.items() if vars(cls).get(flag)] == names.split()
+
+
 def test_features_that_are_all_zero_have_a_gradient():
     """A ReLU that lets nothing through: the similarity is 0, and nothing is not a number."""
     model = small_model()

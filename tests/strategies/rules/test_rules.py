@@ -234,10 +234,17 @@ def test_a_rule_goes_on_from_its_saved_state_to_the_bit(rule):
     assert rounds_of(second, range(2, 4), middle).tobytes() == rounds_of(whole, range(4), x).tobytes()
 
 
-def test_which_rules_exchange_a_record_as_large_as_the_model():
-    assert {name for name, rule in STRATEGIES.items() if rule.extras_like_parameters} == {
-        "scaffold", "scaffold-momentum", "feddc", "fedadmm", "fedsmoo", "fedcm", "mimelite", "mime",
-    }  # fmt: skip
+@pytest.mark.parametrize(
+    ("flag", "names"),
+    [
+        ("extras_like_parameters", "fedsmoo scaffold scaffold-momentum feddc fedadmm fedcm mimelite mime"),
+        ("weighs_alike", "qfedavg feddyn fedsmoo scaffold feddc fedadmm fedcm mimelite mime fedsat"),
+        ("goes_without_model", "fedproto"),
+        ("keeps_models", "ifca cfl fedamp fedap fedpac"),
+    ],
+)
+def test_which_rules_say_so_of_themselves(flag, names):
+    assert [name for name, rule in STRATEGIES.items() if getattr(rule, flag)] == names.split()
 
 
 # ---- FedExP, and steps that spoil the model -----------------------------------------------------------
