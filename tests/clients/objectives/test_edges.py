@@ -19,7 +19,6 @@ from fedbn_flower.core.errors import UserError
 from .. import written
 from ..helpers import CONFIG, make_client, make_examples, small_model
 
-
 STEPPED = "plain fedprox feddyn scaffold {}feddc fedadmm fedcm fedacg"
 
 
