@@ -256,7 +256,7 @@ class Plan:
         """Return the length of a vector; without a layout, of one that has evaluated."""
         update, others = _sizes(layout)
         states = sum(WORDS[kind] * size for _, size, kind in map(_state, self.states))
-        counts = WORDS[COUNT] * (1 + len(self.counts)) + (self._half(update) > 0 if layout else 0)
+        counts = WORDS[COUNT] * (1 + len(self.counts)) + (self._half(update) > 0)
         return update + WORDS[NUMBER] * (others + 4 * len(self.means)) + counts + states
 
     def dtype(self, layout: Layout | None) -> np.dtype:
@@ -281,7 +281,7 @@ class Plan:
         update_size, others_size = _sizes(layout)
         update = self.grid_of(layout).read(total[:update_size]) if layout else np.empty(0)
         at, within = update_size, 0.0
-        if half := self._half(update_size) if layout else 0:
+        if half := self._half(update_size):
             within = int(total[at : at + 1].view(f"i{total.itemsize}")[0]) / (2 * half)
             at += 1
 

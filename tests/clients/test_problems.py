@@ -31,6 +31,9 @@ def test_characters_count_alike_however_full_their_windows_are():
     assert problem.loss(output, targets, "none").tolist() == pytest.approx([first / 3, second])
     assert problem.scores(output, targets)["accuracy"].tolist() == [2, 0]
     assert problem.predictions(targets).tolist() == [3, 1]
+    scores, right = problem.predicted(output, targets)
+    assert right.tolist() == [0, 1, 2, 0]
+    np.testing.assert_allclose(scores[[1, 3]], [[1 / 4, 1 / 2, 1 / 4], [1 / 8, 1 / 8, 6 / 8]])
 
 
 def test_the_perplexity_is_the_exponential_of_the_mean_loss():

@@ -87,6 +87,13 @@ def test_who_never_trained_or_is_new_predicts_by_the_generic_head():
     assert loss == metrics["generic-loss"]
 
 
+def test_a_model_may_be_its_head():
+    client = make_client("fedrod", RecordDict(), nn.Linear(4, 3))
+    client.task.__dict__["train"] = make_examples(shape=(4,))
+    client.fit(client.get_parameters({}), CONFIG)
+    assert client.memory.read("fedrod").keys() == {"weight", "bias"}
+
+
 def test_both_evaluations_are_fine_tuned_from_where_each_begins():
     client = make_client("fedrod", RecordDict())
     update = client.fit(client.get_parameters({}), CONFIG)

@@ -17,6 +17,7 @@ from fedbn_flower.results.resume import load_checkpoint
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.inline import InlineGrid
 from fedbn_flower.server.federation import Federation
+from fedbn_flower.server.questions import _of_one_kind
 from fedbn_flower.site.inputs import inputs_at
 
 from .test_own_data import Sites, folders  # noqa: F401
@@ -121,6 +122,11 @@ def test_if_no_site_answers_that_ends_the_run(configured, sites):
     silent.work = lambda messages, timeout: iter(())
     with pytest.raises(RunFailed, match=r"no answer within .* from partition 0, partition 1"):
         Federation(config).run(silent, [])
+
+
+def test_a_site_with_data_of_another_kind_than_most_is_left_out(caplog):
+    assert _of_one_kind({3: "images", 5: ("numbers",), 8: "images"}) == {3: "images", 8: "images"}
+    assert caplog.messages == ["query.moments: site 5: data of another kind than the others': left out"]
 
 
 def images_of(node_config):

@@ -132,15 +132,18 @@ def test_a_runs_clock_has_its_sizes_and_shares(configured):
     np.testing.assert_allclose(clock_of(inputs).seconds(7, asked), expected)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "keys",
     [
-        {"client": "fedbn", "model": "mlp-bn"},
-        {"client": "silobn", "model": "mlp-bn", "compress_down": "bf16"},
+        pytest.param({"client": "fedbn", "model": "mlp-bn"}, marks=pytest.mark.slow),
+        pytest.param(
+            {"client": "silobn", "model": "mlp-bn", "compress_down": "bf16"}, marks=pytest.mark.slow
+        ),
         {"strategy": "scaffold", "objective": "scaffold"},
         {"strategy": "scaffold-momentum", "objective": "scaffold-momentum", "compress": "sign"},
-        {"client": "silobn", "model": "cnn-bn", "compress": "lowrank:2"},
+        pytest.param(
+            {"client": "silobn", "model": "cnn-bn", "compress": "lowrank:2"}, marks=pytest.mark.slow
+        ),
         {"client": "fedbn", "model": "mlp-bn", "compress": "topk:0.1", "freeze": "1"},
     ],
 )

@@ -46,7 +46,6 @@ def entries(arrays):
     return np.concatenate([viewed(arrays[name]).astype(float).ravel() for name in sorted(arrays)])
 
 
-@pytest.mark.slow
 def test_a_masked_run_has_the_bits_of_a_plain_one_with_the_same_seed(settings, run_on):
     models = [run_on(settings(secagg=mode, dp_seed=3, rounds=2))[1] for mode in ("on", "plain")]
     assert models[0] == models[1] != run_on(settings(dp_seed=4, rounds=2))[1]

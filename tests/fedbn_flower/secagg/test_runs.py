@@ -4,10 +4,12 @@ from itertools import chain, combinations
 
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.runtime.grid import partition_of
-from fedbn_flower.secagg.words import ADVERTISE, SHARE, UNMASK, UPCOMING
+from fedbn_flower.secagg.answers import config_bytes
+from fedbn_flower.secagg.words import ADVERTISE, SECAGG, SHARE, UNMASK, UPCOMING
 
 from .conftest import KEYS
 from .grids import STEPS, Lossy, run_on
@@ -201,6 +203,12 @@ def test_problems_of_all_kinds_have_their_metrics_from_sums(run, problem):
         np.testing.assert_allclose(masked[name], plain[name], rtol=1e-3)
 
 
+def test_an_answer_without_content_has_no_bytes_of_the_exchange():
+    asked = Message(RecordDict({SECAGG: ConfigRecord({"own": b"12", "many": [b"345", b"6"]})}), 1, "train")
+    failed = Message(Error(0, "no memory"), reply_to=asked)
+    assert [config_bytes(message) for message in (asked, failed)] == [6, 0]
+
+
 @pytest.mark.parametrize(
     ("keys", "rounds"), [({"max_num_examples": 10**12}, 2), ({"secagg_bits": 2}, 1), ({}, 1)]
 )
@@ -213,7 +221,6 @@ def test_updates_that_drown_in_rounding_are_said_once(settings, caplog, keys, ro
     assert all(line.endswith(further) for line in said)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("who", [(2,), (0, 1, 2, 3, 4)])
 def test_a_sum_that_could_not_be_begun_beforehand_is_begun_anew(settings, who):
     def changed(step, message, reply):

@@ -170,7 +170,6 @@ def with_partners(configs, place, folder, *others):
     return {**configs[place], "secagg-partners": str(partners)}
 
 
-@pytest.mark.slow
 def test_a_site_that_partners_do_not_know_or_that_does_not_know_them_is_left_out(
     settings,
     configs,

@@ -20,7 +20,6 @@ UNFROZEN = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", UNFROZEN)
 def test_from_a_round_on_everything_trains(run, name):
     """Also in a run that is resumed: `test_pairs_of_features`."""

@@ -129,6 +129,10 @@ def mixing(models, own):
     return w
 
 
+def test_fedap_of_a_single_client_is_its_own():
+    assert FedAP(own=0.5).weights([record(ENTRIES)]).tolist() == [[1]]
+
+
 @PARTLY
 @pytest.mark.parametrize("own", [0.5, 0.9])
 def test_fedap_follows_its_equations(own, fraction, lost):

@@ -169,6 +169,7 @@ def test_wilcoxons_on_demsars_example():
     expected = stats.wilcoxon(*pair.values(), zero_method="zsplit")
     assert expected.statistic == 12
     assert found == {"C4.5+m": expected.pvalue}
+    assert wilcoxon_against({"a": pair["C4.5"], "b": pair["C4.5"]}, "a") == {"b": 1.0}
     three = wilcoxon_against(DEMSAR, "C4.5")
     assert list(three) == ["C4.5+m", "C4.5+cf", "C4.5+m+cf"]
     assert three["C4.5+m"] == pytest.approx(3 * found["C4.5+m"])
