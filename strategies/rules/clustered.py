@@ -169,7 +169,7 @@ class CFL(Clusters):
         if len(p) < LEAST or mean >= self.eps_1 or lengths.max() <= self.eps_2:
             return None
         scale = np.outer(lengths, lengths)
-        cosines = np.where(scale > 0, products / np.where(scale > 0, scale, 1), 0)
+        cosines = products / np.where(scale > 0, scale, 1)
         half = bipartition(cosines)
         across = float(cosines[np.ix_(half == 0, half == 1)].max())
         if math.sqrt(max(0.0, 1 - across) / 2) <= self.gamma:

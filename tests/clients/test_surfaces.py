@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from scipy.spatial.distance import cdist
 
 from clients import Segmentation
+from clients.problems.segmentation import VOID, slice_numbers
 from clients.problems.surfaces import (
     MOST_PIXELS,
     agreement,
@@ -188,6 +189,8 @@ def test_the_slice_with_most_that_is_inside():
     inside[0, 4] = True
     inside[1, 1, 0], inside[1, 3, 1] = True, True  # as near to the middle: the first
     assert fullest_slices(inside).tolist() == [4, 1, 2]
+    assert slice_numbers(np.where(inside, 1, 0).astype(np.uint8)).tolist() == [4, 1, 2]
+    assert slice_numbers(np.where(inside, VOID, 0).astype(np.uint8)).tolist() == [2, 2, 2]
 
 
 def test_the_best_the_median_and_the_worst_cases():

@@ -1,5 +1,7 @@
 """IFCA and CFL against their algorithms, written out: who trains what, and what becomes of each model."""
 
+import math
+
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
@@ -235,6 +237,21 @@ def test_before_its_first_round_and_among_alike_nothing_is_split():
         for _ in range(4):
             w = np.average([half_way(w, i) for i in range(6)], axis=0, weights=WEIGHTS)
         np.testing.assert_allclose(ndarrays(arrays)["w"], w, atol=1e-6)
+
+
+def test_what_is_at_a_bound_is_not_split():
+    """Two to the right, two to the left and one that stays: the mean is 0, the greatest cosine across 0."""
+
+    def halves(*updates, **given):
+        d = np.array(updates)[:, None]
+        return CFL(**{"eps_1": 0.5, "eps_2": 1.5, **given}).halves(d @ d.T, [1.0] * len(d))
+
+    five = (2.0, 2.0, -2.0, -2.0, 0.0)
+    assert halves(*five, gamma=0.7)[:4].tolist() == [0, 0, 1, 1]
+    for bound in ({"gamma": math.sqrt(0.5)}, {"eps_2": 2.0}, {"eps_1": 0.0}):
+        assert halves(*five, **bound) is None
+    assert halves(2.0, -2.0) is halves(3.0, -2.0, 0.5) is None
+    assert halves(3.0, -2.0, 0.5, eps_1=0.51).tolist() == [0, 1, 0]
 
 
 @settings(max_examples=60)

@@ -173,7 +173,7 @@ def test_it_is_1_by_one_plus_the_squared_variation(values):
 
 def test_who_is_worse_off_by_hand():
     """Of four, two lose; one of them surely, and one of the others surely gains: one to three may lose."""
-    found = worse_off([-0.2, -0.1, 0.1, 0.3], [(-0.3, -0.1), (-0.2, 0.05), None, (0.2, 0.4)])
+    found = worse_off([-0.2, -0.1, 0.1, 0.3], [(-0.3, -0.1), (-0.2, 0.0), (0.0, 0.2), (0.2, 0.4)])
     assert found == (4, 2, 1, 3)
     assert worse_off([-1.0, 0.0], [None, (np.nan, np.nan)]) == (2, 1, 0, 2)
 
