@@ -27,6 +27,10 @@ EVERYBODY = "all"
 NOBODY = ("", EVERYBODY)
 """Names of the owner of examples that have none."""
 
+AGAIN = 8
+"""Items of a Dataset that are read twice, of which a random mirroring changes one with probability 0.996."""
+DRAWN = "items are others when they are read again, as after a random transform: one draw of each is kept"
+
 
 class Pooled(NamedTuple):
     """The examples of all clients' Datasets, with the clients' names, as `keep_arrays` takes them."""
@@ -45,7 +49,7 @@ def pooled(
     units: Any = None,
     called: tuple[str, str] = ("data", "test"),
 ) -> Pooled:
-    """Read every item of every Dataset once.
+    """Read every item of every Dataset once, and some again.
 
     Parameters
     ----------
@@ -70,13 +74,15 @@ def pooled(
     _check(train)
     (x, y), ids = _joined(train)
     places = _places(called[0], train)
+    is_drawn = any(_is_drawn(dataset, train[name]) for name, dataset in named.items())
+    drawn = (Note("inputs", f"{DRAWN}; of pictures, augment draws anew in every epoch"),) if is_drawn else ()
     if test is None:
         kept, fifth, note, of_rows = _held_out(
             y, ids, units, {name: len(one) for name, (_, one) in train.items()}
         )
         arrays = x[kept], y[kept], x[fifth], y[fifth]
         both = (places[kept], places[fifth])
-        of_each = dict(zip(PARTS, arrays, strict=True)), (ids[kept], ids[fifth]), (note,), both
+        of_each = dict(zip(PARTS, arrays, strict=True)), (ids[kept], ids[fifth]), (note, *drawn), both
         return Pooled(*of_each, of_rows)
     if units is not None:
         raise UserError("groups: given with test; expected no test, of which whole groups are held out")
@@ -90,7 +96,7 @@ def pooled(
     (x_test, y_test), test_ids = _joined(held_out)
     together = dict(zip(PARTS, (x, y, x_test, y_test), strict=True))
     of_tests = _places(called[1], held_out)
-    return Pooled(together, (ids, test_ids), (), (places, of_tests))
+    return Pooled(together, (ids, test_ids), drawn, (places, of_tests))
 
 
 def _held_out(
@@ -191,6 +197,17 @@ def _read(where: str, dataset: Any) -> Part:
                 raise UserError(f"item {i} of {where} has {found}, item 0 has {first}; expected the same")
             column[i] = value
     return columns[0], columns[1]
+
+
+def _is_drawn(dataset: Any, found: Part) -> bool:
+    """Return whether some of a Dataset's first items are others than were found."""
+    if _are_arrays(dataset):
+        return False
+    return any(
+        not np.array_equal(value, column[i])
+        for i in range(min(AGAIN, len(dataset)))
+        for value, column in zip(_item(f"item {i}", dataset, i), found, strict=True)
+    )
 
 
 def _pair(where: str, arrays: tuple[Any, ...]) -> Part:

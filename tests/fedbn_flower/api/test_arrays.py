@@ -164,6 +164,28 @@ def test_images_are_those_of_pil_with_the_channels_first(keep):
     assert found.notes == ()
 
 
+class Mirrored(TensorDataset):
+    """Mirrors each item in every other reading, as a random transform may."""
+
+    mirrored = False
+
+    def __getitem__(self, i):
+        x, y = super().__getitem__(i)
+        self.mirrored = not self.mirrored if i == 0 else self.mirrored
+        return x.flip(0) if self.mirrored else x, y
+
+
+@pytest.mark.parametrize("test", [None, dataset([5])])
+def test_of_items_that_are_drawn_at_random_it_is_said_that_one_draw_is_kept(keep, test):
+    """Whoever augments in a Dataset would train without it, in silence."""
+    mirrored = Mirrored(*dataset([0, 1, 2, 3]).tensors)
+    found = keep([dataset([4, 5]), mirrored], test=test)
+    said = [note for note in found.notes if note.row == "inputs"]
+    assert [note.text.split(":")[0] for note in said] == [
+        "items are others when they are read again, as after a random transform"
+    ]
+
+
 class TwoImages:
     """Any class with a length and items by number will do."""
 
