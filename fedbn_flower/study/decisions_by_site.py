@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..core.ground.columns import RECALIBRATED
+from ..core.text import listed
 from ..records.cases import GROUP, ID, in_numbers, is_binary, predictions_of
 from ..records.metrics import shown, spelt
 from ..records.summary import Recalibrated
@@ -131,7 +132,7 @@ def recalibration(run: Run) -> Iterator[str]:
         "and applied to its own held-out cases, which the fit has not seen. The model is the same."
     )
     yield twice(run, found, RECALIBRATED, PARAMETERS.get(found.method, ""), found.intervals).html()
-    yield from map(paragraph, made_worse(run, found))
+    yield from map(paragraph, [*_unchanged(run, found), *made_worse(run, found)])
     if found.method == "threshold":
         yield paragraph(NO_RISKS, "note")
     table = predictions_of(run.folder, RECALIBRATED)
@@ -140,6 +141,16 @@ def recalibration(run: Run) -> Iterator[str]:
         yield _decisions(cases, run.event).html()
         if found.method != "threshold":
             yield gallery(figures(cases, run.event, f", {RECALIBRATED}"))
+
+
+def _unchanged(run: Run, found: Recalibrated) -> list[str]:
+    """Return a line on the clients whose scores stay as they are, since nothing could be fitted."""
+    begin = PARAMETERS.get(found.method, "")
+    same = [name for name, of in found.clients.items() if not any(key.startswith(begin) for key in of)]
+    names = [run.client_names.get(int(name), f"client {name}") for name in same]
+    why = "validation cases of one class only"
+    why += ", or no threshold better than chance" if found.method == "threshold" else ""
+    return [f"Scores stay as they are at {listed(names, MOST_DRAWN)}: {why}."] if names else []
 
 
 def made_worse(run: Run, found: Recalibrated) -> list[str]:

@@ -263,6 +263,15 @@ def test_what_has_no_scores_is_one_line(run):
         run(data=(*data, *data), **keys, recalibrate="temperature")
 
 
+def test_a_site_that_can_fit_nothing_is_named(run, tmp_path):
+    rows = [f"{i % 37},{'ab'[i % 2]},{i % 4 // 2 * (i % 2)}" for i in range(240)]
+    (tmp_path / "t.csv").write_text("\n".join(["age,site,label", *rows]))
+    keys = {"label_column": "label", "partition": "natural:site", "rounds": 1}
+    result = run(dataset=str(tmp_path / "t.csv"), **SHARE, **keys, recalibrate="isotonic")
+    said = page(result.folder).text["p"]
+    assert "Scores stay as they are at a: validation cases of one class only." in said
+
+
 def test_few_validation_examples_are_warned_of(run):
     few = run(**BINARY, **SHARE | {"val_fraction": 0.2}, recalibrate="temperature", rounds=1).folder
     assert [line for line in warnings_of(few) if "recalibrate" in line] == [
