@@ -151,7 +151,7 @@ ANNEXES: dict[str, Annex] = {
             },
             "commands": {"compare": "compare:compare", "release": "release:command"},
             "comparisons": {"of-two-runs": "compare:of_two"},
-            "doubts": {"decisions": "decisions:doubts"},
+            "doubts": {"decisions": "decisions:doubts", "constant": "constant:doubts"},
             "sections": {
                 "Segmentation by case": "segmentation_by_case:segmentation_by_case",
                 "Predictions": "predictions:predictions",

@@ -1,0 +1,79 @@
+"""Say where a model predicts held-out cases no better than a constant: their mean, or their usual class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..records.cases import PREDICTED, SCORE, TARGET, predictions_of
+from .decisions import auroc
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+    from ..results.run_reader import Run
+
+FEWEST, FEWEST_OTHERS = 30, 5
+"""Held-out cases, and those outside the usual class, below which chance decides what is better."""
+LOW_AUROC = 0.6
+"""The scores of a model that is right less often than a constant tell classes apart from here on."""
+
+
+def doubts(run: Run) -> Iterator[str]:
+    """Yield the lines of a run's cases one by one, of all clients that trained."""
+    table = predictions_of(run.folder)
+    if table is None or len(table) < FEWEST:
+        return
+    names = [name for name in table if name == TARGET or name.startswith(f"{TARGET}-")]
+    for name in names:
+        score = SCORE + name.removeprefix(TARGET)
+        if table[name].dtype.kind == "f" and score in table:
+            yield from no_better_than_mean(table[name], table[score], name.removeprefix(f"{TARGET}-"))
+    if PREDICTED in table and table[TARGET].dtype.kind == "i":
+        yield from no_better_than_usual(table, run.outcomes)
+
+
+def no_better_than_mean(targets: Series, scores: Series, name: str = TARGET) -> Iterator[str]:
+    """Yield a line if squared errors are no less than those of the mean, and absolute ones of the median."""
+    variance, error = targets.var(ddof=0), ((targets - scores) ** 2).mean()
+    apart, absolute = (targets - targets.median()).abs().mean(), (targets - scores).abs().mean()
+    if error >= variance > 0 and absolute >= apart:
+        of = f"{name!r} of " * (name != TARGET)
+        squared, others = f"{1 - error / variance:.2f}", f"{absolute:.4g}, that of their median {apart:.4g}"
+        yield (
+            f"the errors of {of}all held-out cases are no less than those of a constant: R² is {squared}, "
+            f"and the mean absolute error {others}"
+        )
+
+
+def no_better_than_usual(table: DataFrame, names: Sequence[str]) -> Iterator[str]:
+    """Yield a line if no more cases are right than if the usual class were always predicted.
+
+    Scores that tell the classes apart may be as rarely right, of a rare event: their AUROC, with several
+    classes the mean of each against all others, is 0.6 or more.
+    """
+    targets, predicted = table[TARGET].to_numpy(), table[PREDICTED]
+    predicted = predicted.cat.codes if predicted.dtype == "category" else predicted
+    counts = np.bincount(targets)
+    usual, right = int(counts.argmax()), int((targets == predicted.to_numpy()).sum())
+    if right > counts[usual] or len(targets) - counts[usual] < FEWEST_OTHERS:
+        return
+    scores = (
+        {1: SCORE}
+        if SCORE in table
+        else dict(enumerate(name for name in table if name.startswith(f"{SCORE}-")))
+    )
+    areas = [
+        auroc(table.assign(**{TARGET: (targets == one).astype(np.int64), SCORE: table[scores[one]]}))
+        for one in np.flatnonzero(counts).tolist()
+        if one in scores
+    ]
+    if (area := float(np.mean(areas))) < LOW_AUROC:
+        name = names[usual] if usual < len(names) else str(usual)
+        found, always = (f"{count / len(targets):.1%}" for count in (right, counts[usual]))
+        yield (
+            f"{found} of all held-out cases are right, and {always} would be if {name!r} were always "
+            f"predicted; the AUROC is {area:.2f}"
+        )
