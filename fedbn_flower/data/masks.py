@@ -77,7 +77,14 @@ def numbered(
         raise UserError(f"{where}: {hold}; expected {EXPECTED}")
     if void:
         of = f" of {quoted(void, MAX_SHOWN)}" if several and len(void) < len(names) else ""
-        notes.append(Note("left out", f"pixels of value {VOID} in the masks{of} do not count"))
+        said = f"pixels of value {VOID} in the masks{of} do not count"
+        of_void = [m[np.isin(o, void)].reshape(-1, m[0].size) for m, o in zip(masks, owners, strict=True)]
+        having = np.concatenate([m[(m == VOID).any(1)] for m in of_void])
+        if 2 * (alone := np.count_nonzero(np.isin(having, [0, VOID]).all(1))) >= max(4, len(having)):
+            said += (
+                f"; masks? {alone} of {len(having)} masks that have it have no class but 0: is it one there?"
+            )
+        notes.append(Note("left out", said))
     if len(numbers) < classes:
         occur = f"only {len(numbers)} of the class numbers 0-{classes - 1} occur"
         notes.append(Note("target", f"{occur} in the masks; the model has {classes} outputs"))

@@ -23,6 +23,9 @@ from ..data.text import ALPHABET, CHARACTERS, TOKENS, WINDOW
 
 MIN_LENGTH = math.ceil((WINDOW + 1) * 5 / 4)  # the training part, 4/5, fills a window and its target
 
+MOST_OTHERS = 0.01
+"""The share of characters outside the alphabet, above which it is said."""
+
 _NUMBERS = np.zeros(128, np.uint8)
 _NUMBERS[[ord(character) for character in ALPHABET]] = np.arange(1, CHARACTERS)
 
@@ -112,8 +115,13 @@ def _notes(
 ) -> Iterator[Note]:
     unit = "each speaker's text" if "" not in all_texts else "the text"
     yield Note("examples", f"the last 20 % of {unit} is held out for testing")
+    total = sum(map(len, all_texts.values()))
+    others = sum(int(np.count_nonzero(numbers == 0)) for numbers in all_texts.values())
+    if units == "characters" and others > MOST_OTHERS * total:
+        share = f"{100 * others / total:.0f} % of the characters are not in the alphabet, printable ASCII"
+        yield Note("target", f"{share}: all of them are one sign, and a model is right that predicts it")
     if excluded := len(all_texts) - len(texts):
-        total, used = (sum(map(len, group.values())) for group in (all_texts, texts))
+        used = sum(map(len, texts.values()))
         few = f"which say fewer than {MIN_LENGTH} {units} ({total - used} of {total} {units} together)"
         yield Note("left out", f"{excluded} of {len(all_texts)} speakers, {few}")
 

@@ -78,6 +78,18 @@ def test_what_the_values_mean(load, tmp_path, values, expected, classes, note):
     assert list(map(str, data.notes[1:])) == ([note] if note else [])
 
 
+@pytest.mark.parametrize(("files", "doubted"), [(5, True), (3, True), (2, False), (1, False)])
+def test_255_beside_0_alone_is_doubted_as_void(load, tmp_path, files, doubted):
+    """Some files write 0 and 255 for what others write 0 and 1; beside a class 255 is void."""
+    masks = np.tile(np.array([[0, 1], [1, 0]], np.uint8), (6, 1, 1))
+    masks[:files] *= 255
+    masks[files : files + 3, 0, 0] = 255
+    (note,) = load(write(tmp_path, masks)).notes[1:]
+    having = min(6, files + 3)
+    doubt = f"; masks? {files} of {having} masks that have it have no class but 0: is it one there?"
+    assert note == Note("left out", f"pixels of value 255 in the masks do not count{doubt * doubted}")
+
+
 def test_masks_of_one_bit_in_colour_of_grey_and_with_alpha_are_grey_ones(load, tmp_path):
     masks = some((0, 255))
     for mode in ("1", "RGB", "RGBA", "LA"):

@@ -100,6 +100,19 @@ def test_iid_deals_the_same_windows(configured, play):
     assert sorted(np.concatenate(inputs_of(config).partitions.train).tolist()) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize(
+    ("word", "said"), [("дом ", "75 %"), ("é" + "a" * 49, "2 %"), ("é" + "a" * 199, None)]
+)
+def test_characters_that_all_are_one_sign_are_counted(configured, tmp_path, word, said):
+    """A model of a Russian text is nearly always right, and has learnt nothing."""
+    (tmp_path / "text.txt").write_text(word * 100, encoding="utf-8")
+    inputs = inputs_of(configured(dataset=f"text:{tmp_path / 'text.txt'}", partition="iid"))
+    found = [note.text for note in inputs.dataset.notes if note.row == "target"]
+    assert [text.partition(" of the characters are not in the alphabet")[0] for text in found] == (
+        [said] if said else []
+    )
+
+
 def test_a_text_without_speakers(configured, tmp_path):
     path = tmp_path / "story.txt"
     path.write_text("\N{BYTE ORDER MARK}" + "so " * 100, encoding="utf-8")
