@@ -148,7 +148,7 @@ def test_a_run_goes_on_with_the_same_clips(settings, tmp_path):
     for name in ("model.safetensors", "privacy.jsonl"):
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "parts" / name).read_bytes()
     terms, *charges = map(json.loads, (tmp_path / "whole" / "privacy.jsonl").read_text().splitlines())
-    assert terms["count-noise"] == COUNT_NOISE
+    assert (terms["adaptive-clip"], terms["count-noise"]) == (True, COUNT_NOISE)
     expected = clips(3, lambda _: range(6))
     assert [charge["clip"] for charge in charges] == pytest.approx(expected, rel=1e-12)
     with (tmp_path / "whole" / "metrics.csv").open() as file:

@@ -3,11 +3,12 @@
 from types import SimpleNamespace
 
 import pytest
+from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.runtime.grid import FIRST_NODE_ID
 from fedbn_flower.runtime.inline import InlineGrid
-from fedbn_flower.server.site_memories import SiteMemories
+from fedbn_flower.server.site_memories import SiteMemories, noting
 
 
 class Silent(InlineGrid):
@@ -41,3 +42,17 @@ def test_a_resumed_run_ends_if_all_that_had_a_memory_have_lost_it_whoever_is_new
     with pytest.raises(RunFailed, match="none of 2 sites has its memory of this run any more"):
         memories.check()
     assert memories.lost == {"0": [4], "1": [4]}
+
+
+def test_what_a_reply_says_of_its_sites_memory():
+    """The round that it had one of, and that it has one of now, which is no earlier."""
+
+    def noted(**said):
+        content, found = RecordDict({"memory": ConfigRecord(said)}), []
+        [*noting([Message(content, reply_to=Message(RecordDict(), 5, "train"))], found)]
+        return found
+
+    assert noted(found=2, kept=2) == [(5, 2, 2, False)]
+    assert noted(found=0, kept=2, **{"on-disk": True}) == [(5, 0, 2, True)]
+    for wrong in ({"found": 3}, {"found": -1}, {"found": True}, {"found": 1.0}, {}):
+        assert noted(kept=2, **wrong) == []
