@@ -111,6 +111,12 @@ def mix(entries):
     return normalise
 
 
+def test_a_layer_that_is_used_twice_keeps_its_factor_under_both_names():
+    layer = HybridBatchNorm(5, 1e-5, 0.1, affine=True)
+    assert HBNClient.local_entries(nn.Sequential(layer, nn.Tanh(), layer)) == {"0.factor", "2.factor"}
+    assert HBNClient.local_entries(layer) == {"factor"}
+
+
 def test_a_round_of_hbn_by_hand():
     """What is learnt by formula, the factor of the mix too, which stays at home."""
     client, entries, sent = fitted("hbn", hybrid_model())
