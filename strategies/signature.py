@@ -105,7 +105,7 @@ def _no_such_argument(cls: type, name: str, known: Sequence[str]) -> str:
     if found := settings.get(SYNONYMS.get(name, name.replace("_", "-"))):
         attribute, field = found
         return f"{message}; did you mean {attribute.strip('_')} ({field.description})?"
-    if near := difflib.get_close_matches(name, known, n=1):
+    if near := difflib.get_close_matches(name, known):
         return f"{message}; did you mean {near[0]}?"
     return f"{message}; it has {', '.join(known)}"
 

@@ -26,6 +26,15 @@ def test_a_client_does_not_send_what_would_spoil_the_sum_of_all(what):
         PLAN.evaluated(5, metrics, states)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"clip": 0.0}, {"clip": math.inf}, {"clients": 0}, {"cap": -1}, {"clients": None}]
+)
+def test_a_plan_is_heard_as_it_was_told_unless_it_cannot_be(wrong):
+    assert Plan.heard(replace(PLAN, cap=0).told()) == replace(PLAN, cap=0)
+    with pytest.raises(ValueError, match="secagg: (no numbers can be|the message does not say how numbers)"):
+        Plan.heard(replace(PLAN, **wrong).told())
+
+
 RECEIVED = {"w": np.zeros(4, np.float32), "running_mean": np.zeros(2, np.float32)}
 LAYOUT = Layout(RECEIVED)
 
