@@ -21,19 +21,8 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.methods import GROUPS, PURPOSES, paper_of, purposes_of
 from fedbn_flower.data.partition.spec import PartitionSpec
 from fedbn_flower.extensions.annex_keys import ATTACKS
-from fedbn_flower.names import (
-    APP,
-    CLIENT,
-    COMPRESS,
-    LOSS,
-    METRIC,
-    MODEL,
-    NORM,
-    OBJECTIVE,
-    PROBLEM,
-    SELECTION,
-    STRATEGY,
-)
+from fedbn_flower.models.named import MODEL, NORM
+from fedbn_flower.names import APP, CLIENT, COMPRESS, LOSS, METRIC, OBJECTIVE, PROBLEM, SELECTION, STRATEGY
 from fedbn_flower.results.progress import RoundLines
 from fedbn_flower.results.report.citations import authors_and_year
 from fedbn_flower.results.run_directory import default_run_folder
