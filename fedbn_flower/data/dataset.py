@@ -306,6 +306,11 @@ class Kind:
         """Return what is to be said of the inputs as `prepare` makes them, beside `Dataset.notes`."""
         return ()
 
+    @property
+    def scale(self) -> Scale | None:
+        """The mean and deviation by which all are standardised alike; None where nothing can be."""
+        return None
+
     def moments(self) -> dict[str, NDArray]:
         """Return what a site tells of its training rows for the mean and deviation of all sites.
 

@@ -89,11 +89,14 @@ class Numeric(Kind):
         return FeatureMoments.of(self.train["x"], self.numbers, self.rest())
 
     @cached_property
+    def scale(self) -> Scale:
+        facts = self.facts
+        return Scale(facts["mean"], facts["std"]) if "mean" in facts else self._moments.scale()
+
+    @cached_property
     def standardised_alike(self) -> Standardise:
         """The preparation of all clients with ``normalize``, one object: by all training rows."""
-        facts = self.facts
-        scale = Scale(facts["mean"], facts["std"]) if "mean" in facts else self._moments.scale()
-        return Standardise.by(scale, self.numbers, self.fine)
+        return Standardise.by(self.scale, self.numbers, self.fine)
 
 
 def as_integers(columns: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,7 +1,9 @@
 """The command ``export``: a run's model as a file, or what a paper needs of a run."""
 
 import argparse
-from collections.abc import Sequence
+import re
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from .. import annexes
@@ -10,6 +12,7 @@ from ..cli.argument_parser import Parser
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..core.stored import RUN, SWEEP, checked_kind, damage_as_user_errors
+from ..results.manifest import read_manifest
 from ..results.plotting.svg_figure import InlineFigure
 from ..results.report.html import collected
 from ..results.report.results_table import results_table
@@ -20,6 +23,7 @@ from ..results.report.tables import Table
 from ..results.run_reader import Run
 from .model import ENDINGS, FORMATS
 
+OF_A_TABLE = re.compile(r"\d+ columns?: ")
 FIGURES = ("pdf", "svg", "png")
 """The forms of figures as files."""
 
@@ -64,7 +68,23 @@ def export(arguments: Sequence[str]) -> int:
         raise not_allowed("to", str(path), f"one of {', '.join(annexes.names_of('texts'))}, or {files}")
     export_model(options.folder, path, form, client, trust_code=options.trust_code == "true")
     print(path)
+    for line in _expected(options.folder):
+        print(line, file=sys.stderr)
     return 0
+
+
+def _expected(folder: Path) -> Iterator[str]:
+    """Yield what the inputs of the file are, and by what numbers are standardised."""
+    manifest = read_manifest(folder, "export")
+    inputs = [str(note["text"]) for note in manifest.get("learnt", ()) if note["row"] == "inputs"]
+    yield from (f"inputs: {text}" for text in inputs)
+    if manifest.get("normalize"):
+        yield "inputs: standardised, by the mean and deviation in 'normalization' of summary.json"
+    elif OF_A_TABLE.match("".join(inputs[:1])):
+        whose = (
+            "each client's own training rows, which no run folder has; with normalize=true summary.json does"
+        )
+        yield f"inputs: numbers are standardised, by the mean and deviation of {whose}"
 
 
 def _written(options: argparse.Namespace) -> list[Path]:

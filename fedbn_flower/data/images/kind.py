@@ -19,7 +19,7 @@ from ...core.notes import Note
 from ..dataset import KEYS_OF_TEXTS, Decoded, Kind, Rows, Split
 from ..labels import Classes
 from .augment import CROP_FLIP, NONE, CropFlip, InTurn, parts_of, transform_of
-from .moments import MAX_INTENSITY, Moments, top_of
+from .moments import MAX_INTENSITY, Moments, Scale, top_of
 
 NOTHING_DECLARED = Classes()
 
@@ -63,8 +63,12 @@ class Images(Kind):
     def prepare(self, rows: Rows, normalize: bool) -> Prepare:
         top = top_of(self.train["x"])
         if normalize:
-            return ScalePixels(tuple(self.facts["mean"]), tuple(self.facts["std"]), top)
+            return ScalePixels(tuple(self.scale.mean), tuple(self.scale.std), top)
         return ScalePixels(top=top)
+
+    @property
+    def scale(self) -> Scale:
+        return Scale(self.facts["mean"], self.facts["std"])
 
     def not_integers(self, train: Columns, test: Columns) -> str:
         return f"the data are images, {self.spec()}"

@@ -1,13 +1,15 @@
 """Models as files that other programs run: they give the outputs of the model that was trained."""
 
 import os
+import shutil
 
 import numpy as np
 import onnxruntime
+import pandas as pd
 import pytest
 import torch
 
-from fedbn_flower import Result, UserError, export_model, load_model
+from fedbn_flower import Result, UserError, export_model, load_model, simulate
 from fedbn_flower.cli import main
 from fedbn_flower.exports.model import FORMATS, write_model
 from fedbn_flower.job.initial_model import build_model
@@ -25,8 +27,6 @@ def outputs_of(path, inputs):
 
 @pytest.fixture(scope="module")
 def trained(cache_dir, tmp_path_factory, pictures_never_drawn):
-    from fedbn_flower import simulate
-
     given = {"dataset": "digits", "rounds": 1, "cache_dir": cache_dir, "backend": "inline", "progress": False}
     folder = tmp_path_factory.mktemp("export")
     return {
@@ -97,6 +97,29 @@ def test_from_the_command_line(trained, tmp_path, capsys):
     assert np.abs(outputs_of(to, inputs) - expected).max() < 1e-5
     assert main(words) == 0
     assert (folder / "model.pt").exists()
+
+
+def test_a_table_is_predicted_by_the_file_and_what_the_run_says_of_its_inputs(tmp_path, capsys):
+    """A new row is standardised by hand; without ``normalize`` it is said that nobody else can."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"age": rng.normal(60, 9, 90).round(), "sex": np.resize(["f", "m"], 90)})
+    frame.assign(died=(frame.age > 62) * 1).to_csv(path := tmp_path / "t.csv", index=False)
+    keys = {"label_column": "died", "client": "shared", "model": "linear", "rounds": 1, "backend": "inline"}
+    for normalize in (True, False):
+        run = simulate(dataset=str(path), **keys, normalize=normalize, progress=False, run_dir=tmp_path / "r")
+        to = tmp_path / "m.pt"
+        assert main(["export", str(run.folder), "--format", "torchscript", "--to", str(to)]) == 0
+        said = capsys.readouterr().err
+        assert "inputs: categories are one-hot encoded in the order of 'age,sex=f|m'\n" in said
+        assert ("by the mean and deviation in 'normalization' of summary.json" in said) == normalize
+        assert ("each client's own training rows, which no run folder has" in said) != normalize
+        if normalize:
+            mean, std = run.summary["normalization"].values()
+            x = np.column_stack([(frame.age - mean[0]) / std[0], frame.sex == "f", frame.sex == "m"])
+            outputs = torch.from_numpy(outputs_of(to, torch.tensor(x, dtype=torch.float32)))
+            rows = [int(source.partition(":")[2]) - 2 for source in run.predictions.source]
+            np.testing.assert_allclose(outputs.softmax(1)[rows, 1], run.predictions.score, atol=1e-6)
+        shutil.rmtree(run.folder)
 
 
 def test_without_a_global_model_a_client_is_to_be_named(trained, tmp_path, refused):
