@@ -61,27 +61,33 @@ LIBRARIES = {
 }
 """What imports MONAI, timm or torchmetrics, six seconds together, which one process does: one group, too."""
 FIRST = (
-    "tests/integration/test_consortium.py",
-    "tests/integration/test_secagg_sites.py",
-    "flower",
     "ray",
-    "tests/integration/test_deployment.py",
-    "tests/integration/test_warm_sites.py",
-    "tests/fedbn_flower/runtime/test_combinations.py",
-    "tests/integration/test_asynchronous.py",
-    "tests/integration/test_first_steps.py",
-    "tests/integration/test_wheel.py",
-    "tests/integration/test_ray.py",
-    "tests/integration/test_api.py",
-    "tests/fedbn_flower/runtime/test_pairs_of_features.py",
-    "tests/integration/test_runtimes.py",
-    "tests/integration/test_kills.py",
-    "tests/integration/test_sweeps.py",
-    "tests/fedbn_flower/sweeps/test_experiment_files.py",
-    "tests/fedbn_flower/privacy/test_audited_runs.py",
+    "tests/integration/test_consortium.py",
     "libraries",
+    "flower",
+    "tests/integration/test_deployment.py",
+    "tests/test_annexes.py",
+    "tests/integration/test_secagg_sites.py",
+    "tests/fedbn_flower/sweeps/test_experiment_files.py",
+    "tests/integration/test_warm_sites.py",
+    "tests/fedbn_flower/runtime/test_pairs_of_features.py",
+    "tests/integration/test_asynchronous.py",
+    "tests/fedbn_flower/privacy/test_audited_runs.py",
+    "tests/integration/test_wheel.py",
+    "tests/integration/test_sweeps.py",
+    "tests/fedbn_flower/results/test_resume.py",
+    "tests/integration/test_ray.py",
+    "tests/examples/test_notebooks.py",
+    "tests/integration/test_api.py",
+    "tests/fedbn_flower/server/test_one_exchange.py",
+    "tests/integration/test_kills.py",
+    "tests/fedbn_flower/runtime/test_combinations.py",
+    "tests/integration/test_app_on_ray.py",
+    "tests/integration/test_runtimes.py",
+    "tests/integration/test_first_steps.py",
 )
-"""The groups and files that take longest, so that none of them is last; then the others with slow tests."""
+"""The groups and files that take longest, so that none of them is last; between those that wait a lot stand
+some that compute. Then the others with slow tests."""
 
 
 def pytest_addoption(parser):

@@ -39,7 +39,7 @@ def installed(request, tmp_path_factory):
     if request.param == "checkout":
         return ROOT
     folder = tmp_path_factory.mktemp("installed")
-    links = shutil.ignore_patterns("__pycache__", *(NAMES if request.param == "packed by Flower" else ()))
+    links = shutil.ignore_patterns("*.pyc.*", *(NAMES if request.param == "packed by Flower" else ()))
     for package in ("fedbn_flower", *NAMES):
         shutil.copytree(ROOT / package, folder / package, ignore=links)
     return folder

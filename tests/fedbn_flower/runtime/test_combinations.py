@@ -1,4 +1,4 @@
-"""Everything that goes together runs, on every runtime alike."""
+"""What goes together runs."""
 
 import pytest
 
@@ -6,10 +6,20 @@ from fedbn_flower.annexes import ANNEXES, Annex
 
 from ..combinations import COVER, EACH, title
 
+FURTHER = [names for names in COVER if names not in EACH]
+EVERY = 4
+"""Of so many combinations, which run hardly a line more than those of each name, every change tries one."""
+
 
 @pytest.mark.parametrize(
     "names",
-    [pytest.param(names, marks=[] if names in EACH else [pytest.mark.slow]) for names in COVER],
+    [
+        *EACH,
+        *(
+            pytest.param(names, marks=pytest.mark.exhaustive if i % EVERY else pytest.mark.slow)
+            for i, names in enumerate(FURTHER)
+        ),
+    ],
     ids=title,
 )
 def test_every_allowed_pair_runs(finished, tmp_path, monkeypatch, names):

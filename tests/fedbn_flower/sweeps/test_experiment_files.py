@@ -121,7 +121,7 @@ def words_of(name, folder, cache_dir, rounds):
 @pytest.mark.usefixtures("pictures_not_drawn", "few_draws")
 @pytest.mark.parametrize("name", [path.stem for path in EXPERIMENTS if path.stem not in WHOLE])
 def test_its_first_run_runs_and_all_its_algorithms_are_made(name, tables, cache_dir, tmp_path, monkeypatch):
-    """For a round: that every two run for more is `test_combinations`'s."""
+    """For a round: that they run for more is `test_combinations`'s."""
     monkeypatch.chdir(tables)
     keys = ("strategy", "client", "objective", "loss", "model")
     configs = parse_command_line(words_of(name, tmp_path / "all", cache_dir, 1).split()).configs
