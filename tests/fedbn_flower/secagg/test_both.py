@@ -1,5 +1,6 @@
 """One sum of what nodes evaluate and train: the bits of two sums, and half of the exchanges."""
 
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from fedbn_flower.core.ground.wire import EVALUATION
 from fedbn_flower.core.private import with_content
 from fedbn_flower.runtime.grid import node_context, partition_of
 from fedbn_flower.secagg import words
+from fedbn_flower.secagg.extension import SecAgg
 from fedbn_flower.secagg.plan import Plan
 from fedbn_flower.site.adapter import answer_all, round_of
 
@@ -204,3 +206,10 @@ def test_what_is_evaluated_leaves_only_where_the_server_has_a_place_for_it(done)
     assert vectors[1].size == vectors[2].size == vectors[0].size + nothing.size
     assert np.array_equal(vectors[1][-nothing.size :], nothing)
     assert not np.array_equal(vectors[2][-nothing.size :], nothing)
+
+
+def test_an_evaluation_of_nobody_is_of_the_round_before_and_has_no_sum(caplog):
+    masked = object.__new__(SecAgg)
+    part = masked._evaluated(SimpleNamespace(number=5), SimpleNamespace(weight=0.0))
+    assert (part.found, part.why) == (None, "secagg: there is no sum: no client has any example")
+    assert caplog.messages == [f"round 4, evaluate: {part.why}"]
