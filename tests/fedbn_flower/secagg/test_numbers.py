@@ -255,3 +255,10 @@ def test_states_of_metrics_are_counts_or_numbers_as_they_are_expected():
     states = states_of(expected, found)["states"]
     assert states["hits"].numpy().tolist() == [[3, 4]]
     assert states["score"].numpy().tolist() == [2.9]
+
+
+def test_a_sum_is_possible_up_to_the_length_of_its_weights_its_rounding_and_its_noise():
+    """2 x 10 / 0.5 steps, 3 clients' rounding of sqrt(4) each, and 12 (sqrt(4) / 12 + 1) of noise: 60."""
+    grid = Grid(32, 0.5, 10.0, 3, 4, 0.0, spare=12)
+    found = [grid.is_possible(np.uint32([0, length, 0, 0]), 3, 2.0) for length in (60, 61)]
+    assert found == [True, False]

@@ -66,6 +66,7 @@ def test_the_same_names_train_and_each_sites_log_has_them_beside_the_numbers(run
         run(["Benign", "malignant"], ["benign", "malignant "], rounds=2)
     assert "train" in {message.metadata.message_type for message in run.asked}
     assert "classes here: 0 'Benign', 1 'malignant'" in caplog.text
+    assert "have no names" not in caplog.text
     assert caplog.messages.count("examples: 16 to train on, 4 to test on") == 2  # once a site, not a round
 
 
