@@ -205,3 +205,5 @@ def test_the_head_is_not_clipped():
     model = small_model()
     named = {id(p): name for name, p in model.named_parameters()}
     assert [named[id(p)] for p in before_head(model)] == ["1.weight", "1.bias", "2.weight", "2.bias"]
+    model[1].requires_grad_(False)
+    assert [named[id(p)] for p in before_head(model)] == ["2.weight", "2.bias"]
