@@ -8,7 +8,7 @@ import torch
 from flwr.app import RecordDict
 from torch import nn
 
-from clients import OBJECTIVES, LocalTraining
+from clients import OBJECTIVES, Examples, LocalTraining
 from clients.policies.fedala import is_steady
 from clients.policies.per_fedavg import divide
 from fedbn_flower.core.errors import UserError
@@ -374,3 +374,15 @@ def test_only_shared_parameters_are_moved(name, monkeypatch):
 def test_it_does_not_go_with_fedala_which_begins_elsewhere():
     with pytest.raises(UserError, match="both decide about where a round begins"):
         CLIENT.find("fedinit+fedala")
+
+
+def test_every_batch_of_per_fedavg_is_one_to_train_on(monkeypatch):
+    """As augmentation goes: those that the first step is made with, too."""
+    asked, load = [], Examples.load
+    monkeypatch.setattr(
+        Examples, "load", lambda self, *b, training=False: asked.append(training) or load(self, *b, training)
+    )
+    client = make_client("per-fedavg")
+    client.fit(client.get_parameters({}), CONFIG)
+    assert len(asked) > 1
+    assert all(asked)
