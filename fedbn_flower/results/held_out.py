@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ..core.stored import rows_of
 from ..records.cases import ID, OF_CLASS, SCORE, SITE, TARGET, is_binary, predictions_of
@@ -13,6 +13,7 @@ from .run_reader import Run
 CASES, EVENTS = "held-out cases", "events"
 ALL_SITES = "all sites"
 MOST_SITES, MOST_CLASSES = 40, 12
+DIVIDES = ("partition", "num-clients", "seed")
 Counts = Mapping[str, Mapping[str, int]]
 """Cases by site and class; of numbers, the class is an empty text."""
 
@@ -87,6 +88,20 @@ def have_same_cases(run: Run) -> bool:
         return bool(table[ID].duplicated().any())
     distinct = sum((run.summary.per_class or OfClasses()).examples)
     return 0 < distinct < sum(sum(of.values()) for of in held_out_by_site(run).values())
+
+
+def divided_otherwise(runs: Iterable[Run]) -> str:
+    """Return a sentence where client 0 of one run is another than that of the next; else nothing.
+
+    So it is under other partitions, and under other seeds, by which all but natural ones and silos draw.
+    """
+    local = [run for run in runs if run.summary.eval_data == "local" and not run.summary.left_out]
+    of_each = ([str(run.config.get(key)) for key in DIVIDES] for run in local)
+    found = {
+        (name, n, name.startswith("silos") or seed) for name, n, seed in of_each if name[:7] != "natural"
+    }
+    words = "runs divide the data into other clients, so client 0 of one is not client 0 of another"
+    return words if len(found) > 1 else ""
 
 
 def cases_of_each_class(runs: Sequence[Run]) -> str:

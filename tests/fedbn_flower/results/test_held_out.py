@@ -5,7 +5,7 @@ import pytest
 
 from fedbn_flower.cli import main
 from fedbn_flower.records.summary import Summary
-from fedbn_flower.results.held_out import have_same_cases, held_out_by_site, held_out_table
+from fedbn_flower.results.held_out import divided_otherwise, have_same_cases, held_out_by_site, held_out_table
 from fedbn_flower.results.run_reader import Run
 
 from .html_page import page
@@ -33,6 +33,33 @@ def test_a_run_its_latex_and_its_card_have_them(tmp_path):
     assert "| site | accuracy | 95 % interval | held-out cases | well | ill (events) |" in card
     (line,) = [line for line in card.splitlines() if line.startswith("| lyon |")]
     assert line.endswith(f"| {' | '.join(ROWS[0][1:])} |")
+
+
+IID, SILOS = {"partition": "iid"}, {"partition": "silos:0-4,5-9"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "eval_data", "told"),
+    [
+        ([IID, IID], "local", False),
+        ([IID, {**IID, "seed": 1}], "local", True),
+        ([IID, {**IID, "seed": 1}], "global", False),  # all clients have the same cases
+        ([{"partition": "dirichlet:0.1"}, {"partition": "dirichlet:1"}], "local", True),
+        ([IID, {**IID, "num_clients": 3}], "local", True),
+        ([SILOS, {**SILOS, "seed": 1}], "local", False),  # the same classes
+        ([{"partition": "natural:site"}, {"partition": "natural:site", "seed": 1}], "local", False),
+    ],
+)
+def test_that_a_clients_number_is_another_clients_in_other_runs_is_said(tmp_path, keys, eval_data, told):
+    """A mean over seeds by client is otherwise taken for that of a client."""
+    pytest.importorskip("fedbn_flower.study")
+    summary = summary_of([0.5, 0.7], **{"eval-data": eval_data})
+    folders = [write_run(tmp_path / str(i), summary, **of_run) for i, of_run in enumerate(keys)]
+    assert bool(divided_otherwise(map(Run.read, folders))) == told
+    if told:
+        assert main(["compare", *map(str, folders), "--to", str(tmp_path / "to")]) == 0
+        page_text = (tmp_path / "to" / "compare.html").read_text()
+        assert "Runs divide the data into other clients, so client 0 of one is not client 0 of" in page_text
 
 
 def test_sweeps_and_compare_have_them(configured, tmp_path, capsys, sweeps_table):
