@@ -19,6 +19,7 @@ from ..statistics.intervals import LEVEL
 from ..statistics.paired import paired_bootstrap
 from ..statistics.subgroups import Subgroup, WorseOff, bonferroni, worse_off
 from .best_cells import metric_of_cases
+from .over_blocks import without_value
 
 ALONE = "alone"
 GAIN_FILE = "gain.csv"
@@ -49,6 +50,8 @@ class Gain:
     group: str
     metric: str
     clients: Sequence[OfClient]
+    without: Sequence[str] = ()
+    """The clients that have no value of the metric, such as an AUROC of one class."""
 
     @property
     def worse_off(self) -> WorseOff:
@@ -88,8 +91,17 @@ def gains_of(groups: Sequence[Group], metric: str) -> list[Gain]:
     others = [group for group in groups if group.runs and group not in alone]
     if not alone:
         return []
-    found = (Gain(one.label, metric, _clients(one, _partner(one, alone), metric)) for one in others)
+    found = (
+        Gain(one.label, metric, _clients(one, _partner(one, alone), metric), _without(one, metric))
+        for one in others
+    )
     return [gain for gain in found if gain.clients]
+
+
+def _without(group: Group, metric: str) -> list[str]:
+    """Return the clients that have no value of the metric under some seed."""
+    clients = (pair for run in group.runs for pair in run.summary.clients.items())
+    return list(dict.fromkeys(str(of.get("name", i)) for i, of in clients if of.get(metric) is None))
 
 
 def _is_alone(run: Run) -> bool:
@@ -197,6 +209,8 @@ def gain_table(gains: Sequence[Gain]) -> Table:
         )
     metric = spelt(gains[0].metric) if gains else ""
     lacking = "" if all(gain.has_intervals for gain in gains) else WITHOUT
+    without = list(dict.fromkeys(name for gain in gains for name in gain.without))
+    lacking += without_value(without, gains[0].metric) if gains else ""
     return Table(["together", *HEADER], rows, note=WORDS.format(metric=metric) + lacking)
 
 

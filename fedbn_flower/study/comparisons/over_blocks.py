@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.ground.columns import HeldOut
+from ...core.text import listed
 from ...records.metrics import PERCENT, decimals, percent, shown, spelt
 from ...records.summary import NewClients
 from ...results.held_out import have_same_cases, held_out_by_site
@@ -229,7 +230,7 @@ def _ranks(table: NDArray[np.float64], higher: bool) -> Ranks:
     return Ranks(ranks, float("nan"), float("nan"), 0.0)
 
 
-MOST_COLUMNS, MOST_SITES = 6, 40
+MOST_COLUMNS, MOST_SITES, MOST_NAMED = 6, 40, 5
 OF_CASES = "In brackets: 95 % intervals of a site's cases; they do not cover how training varies over seeds."
 HEADER = ("method", "sites left out", "mean over them", "95 % interval")
 
@@ -293,6 +294,12 @@ def sites_table(rows: Rows, metric: str) -> Table | None:
     )
 
 
+def without_value(sites: Sequence[str], metric: str) -> str:
+    """Return a sentence on sites without a value of a metric, such as an AUROC of one class; or nothing."""
+    named = f"{listed(sites, MOST_NAMED)} {'has' if len(sites) == 1 else 'have'}"
+    return f" {named} no {spelt(metric)}, and no part in this." if sites else ""
+
+
 def left_out_table(rows: Rows, metric: str) -> Table | None:
     """Return a row for each method over all sites left out, with Student's interval of the mean over sites.
 
@@ -314,4 +321,6 @@ def left_out_table(rows: Rows, metric: str) -> Table | None:
             shown = " to ".join(f"{factor * (mean(means) + end):{form}}" for end in (-half, half))
         lines.append([method, str(len(of)), f"{factor * mean(means):{form}}", shown])
     note = "Student's interval of the mean over sites: each is tested on all of its cases, none trained on."
-    return Table(HEADER, lines, note=note)
+    every = dict.fromkeys(name_of_left_out(run.summary) for _, runs in _in_order(rows) for run in runs)
+    without = [site for site in every if not any(site in of for of in found.values())]
+    return Table(HEADER, lines, note=note + without_value(without, metric))

@@ -94,6 +94,17 @@ def test_without_cases_the_share_is_known_and_no_interval(written):
     assert not gains_of(groups, "accuracy")[0].has_intervals
 
 
+def test_a_client_without_a_value_is_named(written, tmp_path):
+    """As one without events, of an AUROC; it is no part of the number of clients."""
+    groups = [written("alone", [80, 70], "alone"), written("shared", [90, 60])]
+    found = json.loads((path := tmp_path / "shared" / "summary.json").read_text())
+    found["clients"]["1"] |= {"accuracy": None, "name": "Porto"}
+    path.write_text(json.dumps(found))
+    table = gain_table(gains_of([groups[0], Group({}, [Run.read(path.parent)])], "accuracy"))
+    assert table.rows[0][1] == "1"
+    assert table.note.endswith("Porto has no accuracy, and no part in this.")
+
+
 def test_few_cases_and_many_clients_have_none(written, monkeypatch):
     groups = [written("alone", [80, 70], "alone"), written("shared", [90, 60])]
     monkeypatch.setattr(module, "MOST", 1)

@@ -11,7 +11,7 @@ from fedbn_flower.cli import main
 from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.report.runs_by_seed import Sweep
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.study.comparisons.over_blocks import ranking
+from fedbn_flower.study.comparisons.over_blocks import left_out_table, ranking
 from fedbn_flower.study.figures import critical_difference_diagram, joined
 from fedbn_flower.study.sweeps import rows as rows_of
 
@@ -149,6 +149,12 @@ def test_sites_that_were_left_out_are_the_blocks(tmp_path):
     assert (found.what, found.methods) == ("sites left out", tuple(EIGHT))
     assert found.mean_ranks.tolist() == [1, 2, 3]
     assert "depend on each other" not in found.sentence
+    assert "no part in this" not in left_out_table(rows, "accuracy").note
+    for _, (run,) in (row for row in rows if row[0]["left-out"] == "3"):
+        run.summary.left_out.mean["accuracy"] = None
+    table = left_out_table(rows, "accuracy")
+    assert [row[1] for row in table.rows] == ["7"] * 3
+    assert table.note.endswith("3 has no accuracy, and no part in this.")
 
 
 def write_sites(folder):
