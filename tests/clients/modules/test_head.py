@@ -196,7 +196,7 @@ def test_as_timm_does(shape):
         nn.Parameter(torch.randn(shape, generator=torch.Generator().manual_seed(0))) for _ in range(2)
     )
     p.grad, other.grad = (torch.randn(shape, generator=torch.Generator().manual_seed(1)) for _ in range(2))
-    clip_adaptively([p], 0.05)
+    clip_adaptively([nn.Parameter(torch.ones(2)), p], 0.05)
     agc.adaptive_clip_grad([other], 0.05)
     torch.testing.assert_close(p.grad, other.grad)
 

@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from functools import partial
+from threading import Lock
 
 import numpy as np
 import pytest
@@ -69,6 +70,11 @@ class Counter(Net):
         return self.count / 10
 
 
+class Locked(Counter):
+    def kept(self):
+        vars(self).update({f"lock-{i}": Lock() for i in range(9)}, count=0)  # which nobody can copy
+
+
 class Lazy(Net):
     def step(self):
         self.count = getattr(self, "count", 0) + 1
@@ -123,7 +129,7 @@ class Inner(Net):
         return self.inner.n / 10
 
 
-KINDS = [Buffer, Replaced, Late, Counter, Lazy, Moving, History, Random, Hooked, Inner]
+KINDS = [Buffer, Replaced, Late, Counter, Locked, Lazy, Moving, History, Random, Hooked, Inner]
 SPEC = InputSpec((1, 8, 8), 10)
 SMALL = {"dataset": "digits", "num-clients": 2, "fast": "off", "rounds": 2}
 
