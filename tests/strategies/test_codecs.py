@@ -204,6 +204,24 @@ def test_malformed_codes_are_refused():
             topk_answer(**changes)
 
 
+def test_a_code_is_refused_from_its_bound_on():
+    """Of four bits, 14 is the greatest of 2 x 7 levels, and 7 is 0."""
+
+    def decoded(name, code, scale):
+        names = {"qsgd:4": ("norms", "codes"), "sign": ("scales", "signs")}[name]
+        codes = dict(zip(names, (np.float32([scale]), np.uint8([code << 4])), strict=True))
+        return codec_of(name).of_shapes([(1,)]).decode(codes, 1).tolist()
+
+    assert [decoded("qsgd:4", code, 3) for code in (14, 7, 0)] == [[3], [0], [-3]]
+    assert decoded("qsgd:4", 14, 0) == decoded("sign", 8, 0) == [0]
+    for wrong in (("qsgd:4", 15, 3), ("qsgd:4", 14, -1), ("sign", 8, -1)):
+        with pytest.raises(ValueError, match="a code above the levels, or a norm|a scale below 0"):
+            decoded(*wrong)
+    for text in ("topk:0", "randk:1.01", "topk:-1", "topk:nan", "lowrank:0", "lowrank:1.0"):
+        with pytest.raises(ValueError, match=r"SHARE, with a share in \(0, 1\]|RANK, with a rank >= 1"):
+            codec_of(text)
+
+
 EACH = ("topk:0.1", "randk:0.1", "qsgd:4", "bf16", "sign", "lowrank:2")
 
 
