@@ -149,6 +149,7 @@ def test_matrices_of_at_most_the_rank_and_vectors_are_kept(of_rank):
     for array, given_ in zip(found, arrays, strict=True):
         np.testing.assert_allclose(array, given_, atol=1e-5)
     assert sizes == {"p": 2 * (6 + 4), "q": 2 * (5 + 6), "rest": 3 + 4}
+    assert low_rank([rng.normal(size=(2, 2))], 1)[1]["rest"] == 4  # P and Q of rank 1 would be as large
 
 
 def test_of_other_matrices_a_projection_is_kept():

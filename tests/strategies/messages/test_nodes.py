@@ -6,7 +6,7 @@ import pytest
 from flwr.app import ConfigRecord, Error, Message, RecordDict
 
 from strategies import FedAvg, TooFewNodes
-from strategies.messages.nodes import NodeDirectory
+from strategies.messages.nodes import NodeDirectory, _are
 
 from ..helpers import CannedGrid
 
@@ -112,3 +112,9 @@ def test_a_strategy_that_does_not_ask_needs_nothing():
     grid = Asked(late)
     assert FedAvg().node_directory.connected(grid, 3, "test") == [70, 80, 90]
     assert sum(grid.queries.values()) == 0
+
+
+def test_at_most_eight_names_are_listed():
+    assert _are(["a"]) == "a is"
+    assert _are([*"abcdefgh"]) == "a, b, c, d, e, f, g, h are"
+    assert _are([*"abcdefghij"]) == "a, b, c, d, e, f, g, h and 2 more are"
