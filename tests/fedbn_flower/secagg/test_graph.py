@@ -68,6 +68,7 @@ def test_every_pair_is_as_probable():
 def test_few_clients_all_mask_with_each_other():
     assert neighbours([3, 1, 2], 20, 0) == {1: (2, 3), 2: (1, 3), 3: (1, 2)}
     assert neighbours([7], 2, 0) == {7: ()}
+    assert [len(others) for others in neighbours(range(6), 4, 0).values()] == [4] * 6
     assert [default_k(n) for n in (2, 3, 5, 10)] == [1, 2, 4, 9]
 
 
