@@ -59,11 +59,10 @@ def numbered(
         found[name] = np.flatnonzero(sum(counts))
     binary = [name for name in names if VOID in found[name] and set(found[name].tolist()) <= {0, VOID}]
     void = [name for name in names if VOID in found[name] and name not in binary]
-    several = len(names) > 1
     notes = []
     if binary:
         masks = [_as_two_classes(m, np.isin(o, binary)) for m, o in zip(masks, owners, strict=True)]
-        of = f" of {quoted(binary, MAX_SHOWN)}" if several and len(binary) < len(names) else ""
+        of = f" of {quoted(binary, MAX_SHOWN)}" if len(binary) < len(names) else ""
         notes.append(Note("target", f"masks{of} of 0 and {VOID} have two classes: {VOID} is class 1"))
     others = [name for name in names if name not in binary]
     numbers = np.unique(np.concatenate([found[name] for name in others])) if others else np.array([0, 1])
@@ -76,14 +75,14 @@ def numbered(
         hold = f"the masks hold {len(values)} different values ({some})"
         raise UserError(f"{where}: {hold}; expected {EXPECTED}")
     if void:
-        of = f" of {quoted(void, MAX_SHOWN)}" if several and len(void) < len(names) else ""
+        of = f" of {quoted(void, MAX_SHOWN)}" if len(void) < len(names) else ""
         said = f"pixels of value {VOID} in the masks{of} do not count"
-        of_void = [m[np.isin(o, void)].reshape(-1, m[0].size) for m, o in zip(masks, owners, strict=True)]
-        having = np.concatenate([m[(m == VOID).any(1)] for m in of_void])
-        if 2 * (alone := np.count_nonzero(np.isin(having, [0, VOID]).all(1))) >= max(4, len(having)):
-            said += (
-                f"; masks? {alone} of {len(having)} masks that have it have no class but 0: is it one there?"
-            )
+        every = np.concatenate([m[np.isin(o, void)] for m, o in zip(masks, owners, strict=True)])
+        pixels = tuple(range(1, every.ndim))
+        having = every[(every == VOID).any(pixels)]
+        alone = np.count_nonzero(np.isin(having, [0, VOID]).all(pixels))
+        if 2 * alone >= max(4, len(having)):
+            said += f"; masks? {alone} of {len(having)} that have it have no class but 0: is it one there?"
         notes.append(Note("left out", said))
     if len(numbers) < classes:
         occur = f"only {len(numbers)} of the class numbers 0-{classes - 1} occur"

@@ -444,10 +444,8 @@ def warn_about_scales(dataset: Dataset, parts: Parts) -> Iterator[str]:
     found = sorted((float(np.median(part)), w) for w, part in positive.items() if len(part) >= LEAST)
     if found and found[-1][0] > SCALED * found[0][0]:
         least, most = (f"{size:.3g} {where}" for size, where in (found[0], found[-1]))
-        yield (
-            f"data: scale? the median magnitude of the inputs is {least} and {most}; if only one of them was "
-            "scaled, scale both alike"
-        )
+        said = f"data: scale? the median magnitude of the inputs is {least} and {most}"
+        yield f"{said}; if only one of them was scaled, scale both alike"
 
 
 # ---- pictures -------------------------------------------------------------------------------------

@@ -258,9 +258,16 @@ def _check_problem(inputs: RunInputs, model: nn.Module) -> None:
     some = replace(held_out, rows=held_out.rows[:2])
     with as_user_error(PROBLEM.key, config.problem):
         batch, targets = some.prepared(np.arange(len(some)))
-        loss: object = problem.loss(model.eval()(batch), targets)
+        output = model.eval()(batch)
+        loss: object = problem.loss(output, targets)
         if not isinstance(loss, torch.Tensor) or loss.ndim or not loss.requires_grad:
             raise WrongResult(problem, "loss", loss, "a scalar tensor with gradient")
+        if isinstance(output, torch.Tensor) and len(some) > 1:  # evaluation adds over batches
+            parts = [(output[rows], targets[rows]) for rows in (slice(2), slice(1), slice(1, 2))]
+            both, *each = (problem.loss(*part, "sum").sum().item() for part in parts)
+            if abs(both - sum(each)) > 0.01 * sum(map(abs, each)):  # more than half precision rounds
+                wanted = f"with reduction 'sum' that of the two examples, {sum(each):.4g}"
+                raise WrongResult(problem, "loss", round(both, 4), wanted)
         with contextlib.suppress(FloatingPointError):  # an untrained model may give any values
             found = evaluate_splits(model, {TEST: some}, TEST, problem, 0)
             if (headline := problem.compared_by) not in (*found, *problem.further):

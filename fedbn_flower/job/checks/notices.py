@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import floor, log10
 from types import FunctionType
 from typing import Any
@@ -182,18 +182,15 @@ def _warn_about_written_classes(config: RunConfig) -> Iterator[str]:
         *((EXTENSION, Extension, name) for name in extension_names(config.extension)),
     ]
     for registry, base, name in chosen:
-        methods = {
-            word for cls in base.__mro__ for word, value in vars(cls).items() if isinstance(value, METHODS)
-        }
         below = [cls for cls in registry.find(name).__mro__ if issubclass(cls, base) and cls is not base]
-        written = {
-            word
-            for cls in below
-            for word, value in vars(cls).items()
-            if isinstance(value, METHODS) and (word in methods or not word.startswith("__"))
-        }
+        methods = _methods(base.__mro__)
+        written = {word for word in _methods(below) if word in methods or not word.startswith("__")}
         if name not in registry.names and written and not written & methods:
             yield f"{registry.key}: {name!r} overrides no method of {base.__name__}: is a name misspelt?"
+
+
+def _methods(classes: Iterable[type]) -> set[str]:
+    return {word for cls in classes for word in vars(cls) if isinstance(vars(cls)[word], METHODS)}
 
 
 def _warn_about_evaluation(inputs: RunInputs) -> Iterator[str]:

@@ -86,7 +86,7 @@ def test_255_beside_0_alone_is_doubted_as_void(load, tmp_path, files, doubted):
     masks[files : files + 3, 0, 0] = 255
     (note,) = load(write(tmp_path, masks)).notes[1:]
     having = min(6, files + 3)
-    doubt = f"; masks? {files} of {having} masks that have it have no class but 0: is it one there?"
+    doubt = f"; masks? {files} of {having} that have it have no class but 0: is it one there?"
     assert note == Note("left out", f"pixels of value 255 in the masks do not count{doubt * doubted}")
 
 

@@ -74,6 +74,9 @@ SLIPS = {
     "Own.loss returned 1.0, expected a scalar tensor with gradient": {
         "problem": method(Classification, "loss", lambda self, o, t, reduction="mean": 1.0)
     },
+    ", expected with reduction 'sum' that of the two examples, ": {
+        "problem": method(Classification, "loss", lambda self, o, t, reduction="mean": cross_entropy(o, t))
+    },
     "Own.scores returned {'accuracy': a tensor of shape () without gradient}, expected a dict of tensors": {
         "problem": method(
             Classification, "scores", lambda self, o, t: {"accuracy": (o.argmax(1) == t).float().mean()}
