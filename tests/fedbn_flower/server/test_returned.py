@@ -130,8 +130,13 @@ class Own(Metric):
             "total[:1]",
             "Own.batch returned a tensor of shape (2,) without gradient, expected",
         ),
-        ("np.ones(2)", "None", "Own.values returned None, expected numbers, a NumPy array (k,)"),
-        ("np.ones(2)", "'a'", "Own.values returned 'a', expected numbers, a NumPy array (k,)"),
+        (
+            "np.array([(scores.argmax(1) == targets).float().mean().item()])",
+            "total",
+            "Own.batch returned an object of type ndarray, expected a NumPy array, of zeros for no examples",
+        ),
+        ("np.zeros(2)", "None", "Own.values returned None, expected numbers, a NumPy array (k,)"),
+        ("np.zeros(2)", "'a'", "Own.values returned 'a', expected numbers, a NumPy array (k,)"),
     ],
 )
 def test_a_metric_of_another_kind_is_one_line_before_anything_starts(run, tmp_path, batch, values, line):
