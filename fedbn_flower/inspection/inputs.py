@@ -1,8 +1,7 @@
-"""Doubts about inputs: columns of a table that are hardly meant as such, other units, unscaled pictures."""
+"""Doubts about inputs: columns of a table that are hardly meant as such, unscaled pictures."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 from math import lgamma, log
 from typing import NamedTuple
 
@@ -51,30 +50,6 @@ SURE = -99
 """A number of nines, up to which it is one among others that are not negative."""
 MOST_GAPS = 5
 """Such a number above that is one if it is so many times as far from the others as these are apart."""
-
-
-LEAST_FACTOR = 2.0
-SPREAD = 0.05, 0.5, 0.95
-"""The quantiles between which a site's numbers spread."""
-MOST_CELLS = 2**24
-"""Cells of a table that is looked at."""
-SCALED, ROWS = 50.0, 2**8
-"""The factor between magnitudes, from which on one of them is probably scaled; rows that are looked at."""
-
-
-class Parts(NamedTuple):
-    """Parts of a table's rows that are compared: where they are, and what one and another are called."""
-
-    shares: Shares
-    where: Sequence[str]
-    one: str = "site"
-    another: str = "at another client"
-    rows: str = "training row"
-
-    @classmethod
-    def of_clients(cls, shares: Shares, names: Sequence[str]) -> "Parts":
-        """Return the clients' training rows."""
-        return cls(shares, [f"at {names[i] if names else f'client {i}'}" for i in range(len(shares))])
 
 
 class Column(NamedTuple):
@@ -130,8 +105,8 @@ def warn_about_columns(
         """Return what is said of each column; of some rows alone chance may do what it does not of all."""
         names = None
         if len(some) < count:
-            names = {one.name for one in _columns(kind, some) if what_of(one, 1.0)}
-        columns = _columns(kind, slice(None), names)
+            names = {one.name for one in columns_in(kind, some) if what_of(one, 1.0)}
+        columns = columns_in(kind, slice(None), names)
         return {one.name: said for one in columns if (said := what_of(one, log(CHANCE / features)))}
 
     dates = found(lambda column, _: _date_of(column))
@@ -177,7 +152,7 @@ def _it(names: Collection[str]) -> str:
     return "it" if len(names) == 1 else "them"
 
 
-def _columns(kind: Table, rows: Rows | slice, names: Collection[str] | None = None) -> Iterator[Column]:
+def columns_in(kind: Table, rows: Rows | slice, names: Collection[str] | None = None) -> Iterator[Column]:
     """Yield the columns, or those of these names, in some training rows."""
     x, rest = kind.train["x"][rows], kind.rest(rows)
     for name, words, at in columns_of(kind):
@@ -310,145 +285,6 @@ def _is_far(value: float, others: Numbers) -> bool:
         return value <= SURE or low - value > min(apart, high - low)
     gap = max(low - value, value - high)
     return gap > (2 if -SURE >= value >= 0 else 1) * (high - low)
-
-
-# ---- units ----------------------------------------------------------------------------------------
-
-
-def warn_about_test_set(dataset: Dataset) -> Iterator[str]:
-    """Yield the warnings of units, values and words for a test set of its own beside the training set."""
-    kind, sets, where = dataset.kind, dataset.splits, ["in the training set", "in the test set"]
-    if len(sets) < 2 or not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
-        return
-    columns = {name: np.concatenate([part.columns[name] for part in sets]) for name in kind.train}
-    shares = Shares.cut(np.arange(len(columns["y"])), np.array([len(part) for part in sets]))
-    both = replace(dataset, kind=Table(kind.facts, columns))
-    for warn in (warn_about_units, warn_about_parts_without_values, warn_about_words):
-        yield from warn(both, Parts(shares, where, "set", where[0], "row"))
-
-
-def warn_about_units(dataset: Dataset, parts: Parts) -> Iterator[str]:
-    """Yield a warning of columns, inputs or to predict, whose medians differ between clients as units do.
-
-    Their factor is greater than `LEAST_FACTOR`, and than the square of how far, as a factor, the numbers of
-    any client spread. All numbers are positive but few, and a client has at least `LEAST` of them.
-    """
-    kind = dataset.kind
-    if not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
-        return
-    import pandas as pd
-
-    columns = {name: at.start for name, words, at in columns_of(kind) if not words}
-    rows, owner = _by_part(parts.shares)
-    table = pd.DataFrame(kind.train["x"][np.ix_(rows, list(columns.values()))], columns=list(columns))
-    if dataset.spec.predicts == "numbers":
-        table[kind.facts["targets"]] = kind.train["y"][rows]
-    by_client = table.groupby(owner)
-    enough = by_client.count() >= LEAST
-    low, middle, high = (by_client.quantile(q).where(enough) for q in SPREAD)
-    spread = (high / low.where(low > 0)).where(high > low)
-    middle = middle.where(spread.notna())
-    factor = middle.max() / middle.min()
-    found = factor[(factor > LEAST_FACTOR) & (factor > spread.max() ** 2)]
-    if len(found):
-        of_columns = []
-        for name in found.index:
-            least, most = middle[name].idxmin(), middle[name].idxmax()
-            said = [f"{middle[name][i]:.3g} {parts.where[i]}" for i in (least, most)]
-            of_columns.append(f"{name!r} has a median of {' and one of '.join(said)}")
-        yield (
-            f"columns: units? {listed(of_columns, MAX_SHOWN)}, far more than the numbers of each "
-            f"{parts.one} spread; if the units differ, write all {parts.one}s' numbers in one"
-        )
-
-
-def warn_about_parts_without_values(dataset: Dataset, parts: Parts) -> Iterator[str]:
-    """Yield a warning of columns of which a client has no value, though by chance it would have one.
-
-    All of its rows are filled with the same, by which a model can know them.
-    """
-    kind, shares, sizes = dataset.kind, parts.shares, parts.shares.sizes
-    if not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
-        return
-    rows, owner = _by_part(shares)
-    limit = log(CHANCE / max(1, len(kind.facts["columns"]) * len(shares)))
-    found = []
-    for column in _columns(kind, rows):
-        known = np.bincount(owner[~np.isnan(column.values)], minlength=len(shares))
-        without = np.flatnonzero((known == 0) & (sizes > 0))
-        others = sizes.sum() - sizes[without].sum()
-        lacking = 1 - known.sum() / max(1, others)
-        at = [i for i in without.tolist() if others and sizes[i] * log(max(lacking, 1e-300)) < limit]
-        if at:
-            found.append(f"{column.name!r} {listed([parts.where[i] for i in at], MAX_SHOWN)}")
-    if found:
-        yield (
-            f"columns: lacking? no {parts.rows} has {listed(found, MAX_SHOWN)}, where it is filled with one "
-            "value; name the columns to use without it, or find out why"
-        )
-
-
-def warn_about_words(dataset: Dataset, parts: Parts) -> Iterator[str]:
-    """Yield a warning of categories for which a client has other words than all others: ``f`` for ``female``.
-
-    It has two words or more, as the others have, and no chance would draw new ones so often: their rows
-    have few words that are found only once.
-    """
-    kind = dataset.kind
-    if not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
-        return
-    rows, owner = _by_part(parts.shares)
-    words = {name: words for name, words, _ in columns_of(kind)}
-    limit = log(CHANCE / max(1, len(words) * len(parts.shares)))
-    found = []
-    for column in _columns(kind, rows):
-        there = ~np.isnan(column.values)
-        if not column.words or not there.any():
-            continue
-        whose, which = owner[there], column.values[there].astype(np.int64)
-        counts = np.bincount(which, minlength=column.words)
-        client, word = np.unique(np.stack([whose, which]), axis=1)
-        shared = np.bincount(word, minlength=column.words)[word] > 1
-        for i in np.setdiff1d(client, client[shared]).tolist():
-            if parts.where[i] == parts.another:
-                continue
-            own, theirs = word[client == i], np.unique(word[client != i])
-            if min(len(own), len(theirs)) < 2:
-                continue
-            new = np.count_nonzero(counts[theirs] == 1) / counts[theirs].sum()
-            if counts[own].sum() * log(max(new, 1e-300)) < limit:
-                shown = quoted([words[column.name][k] for k in own], MAX_SHOWN)
-                found.append(f"{column.name!r} {parts.where[i]} ({shown})")
-    if found:
-        yield (
-            f"columns: words? no word of {listed(found, MAX_SHOWN)} is found {parts.another}; if they mean "
-            "what others write, write the same words"
-        )
-
-
-def _by_part(shares: Shares) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the rows of all parts, one part's after the other's, and in which each is."""
-    rows = np.concatenate([np.empty(0, np.int64), *(shares[i] for i in range(len(shares)))])
-    return rows, np.repeat(np.arange(len(shares)), shares.sizes)
-
-
-def warn_about_scales(dataset: Dataset, parts: Parts) -> Iterator[str]:
-    """Yield a warning of arrays whose magnitudes differ between clients, or the test set, by a factor of
-    `SCALED`: that of the medians of what is not 0."""
-    if type(dataset.kind) is not Numeric:
-        return
-    x = {where: dataset.train.columns["x"][parts.shares[i]] for i, where in enumerate(parts.where)}
-    x |= {"in the test set": dataset.test.columns["x"]} if dataset.splits[1:] else {}
-    sizes = {where: np.abs(part[:: len(part) // ROWS + 1]) for where, part in x.items()}
-    positive = {where: part[part > 0] for where, part in sizes.items()}
-    found = sorted((float(np.median(part)), w) for w, part in positive.items() if len(part) >= LEAST)
-    if found and found[-1][0] > SCALED * found[0][0]:
-        least, most = (f"{size:.3g} {where}" for size, where in (found[0], found[-1]))
-        said = f"data: scale? the median magnitude of the inputs is {least} and {most}"
-        yield f"{said}; if only one of them was scaled, scale both alike"
-
-
-# ---- pictures -------------------------------------------------------------------------------------
 
 
 def warn_about_float_pictures(dataset: Dataset) -> Iterator[str]:

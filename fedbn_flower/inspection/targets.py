@@ -69,7 +69,7 @@ def warn_about_labels(dataset: Dataset, stated: bool = False) -> Iterator[str]:
             f"{min(count for count in found.values() if count > 1)} or more; if it is no example, such as a "
             "mean, a sum or a header, remove the row; else name the classes in label-column"
         )
-    elif same := _same(list(found)):
+    elif same := same_in_pairs(list(found)):
         shown = ", ".join(f"{one!r} and {other!r}" for one, other in same)
         yield (
             f"label-column: classes? {shown} are different classes of {name!r}; if they mean the same, write "
@@ -106,8 +106,8 @@ def _single(found: Mapping[str, int]) -> list[str]:
     return single if len(single) <= FEW_ODD and len(others) > 1 and min(others) >= LEAST else []
 
 
-def _same(words: list[str]) -> list[tuple[str, str]]:
-    """Return the classes that probably mean the same, if each class is such a one."""
+def same_in_pairs(words: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the words, as of classes, that probably mean the same, if each is such a one."""
     by_word = {same_word(word): word for word in words}
     pairs = [pair for pair in OPPOSITES if all(word in by_word for word in pair)]
     for i, one in enumerate(pairs):

@@ -6,17 +6,18 @@ from ..config.named_algorithms import NOT_GIVEN
 from ..job.group_sides import sides_of, warn_about_groups_on_both
 from ..job.inputs import RunInputs
 from .copies import warn_about_copies, warn_about_same_clients
-from .inputs import (
+from .inputs import warn_about_columns, warn_about_float_pictures
+from .leaks import warn_about_leaks
+from .parts import (
     Parts,
-    warn_about_columns,
-    warn_about_float_pictures,
+    warn_about_constant_parts,
+    warn_about_pairs,
     warn_about_parts_without_values,
     warn_about_scales,
     warn_about_test_set,
     warn_about_units,
     warn_about_words,
 )
-from .leaks import warn_about_leaks
 from .targets import warn_about_labels, warn_about_targets
 
 
@@ -28,6 +29,7 @@ def warn_about_data(inputs: RunInputs) -> Iterator[str]:
     if not config.normalize:
         yield from warn_about_float_pictures(dataset)
     yield from warn_about_columns(dataset, shares, config.missing_values)
+    yield from warn_about_pairs(dataset)
     yield from warn_about_test_set(dataset)
     yield from warn_about_copies(dataset, inputs.partitions.test_rows if shares is not None else None)
     if shares is not None:
@@ -38,5 +40,6 @@ def warn_about_data(inputs: RunInputs) -> Iterator[str]:
         yield from warn_about_units(dataset, parts)
         yield from warn_about_scales(dataset, parts)
         yield from warn_about_parts_without_values(dataset, parts)
+        yield from warn_about_constant_parts(dataset, parts)
         yield from warn_about_words(dataset, parts)
         yield from warn_about_targets(dataset, shares, inferred=config.problem == NOT_GIVEN)

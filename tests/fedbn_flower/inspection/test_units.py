@@ -9,8 +9,10 @@ from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.masks import as_masks
 from fedbn_flower.data.partition.shares import Shares
 from fedbn_flower.data.readers.arrays import PARTS, keep_arrays
-from fedbn_flower.inspection.inputs import (
+from fedbn_flower.inspection.parts import (
     Parts,
+    warn_about_constant_parts,
+    warn_about_pairs,
     warn_about_parts_without_values,
     warn_about_scales,
     warn_about_units,
@@ -95,6 +97,43 @@ def test_a_site_without_any_value_of_a_column_is_a_doubt(kept, doubted):
     assert (
         lines == [f"columns: lacking? no training row has 'lab' at lyon, 'word' at lyon, {FILLED}"] * doubted
     )
+
+
+CONSTANT = {
+    "zeros where nobody asked": (RNG.integers(0, 40, 60), 0, True),
+    "ten values, a fifth of them 0": (np.resize([0, 0, *range(1, 10)], 60), 0, True),
+    "a flag that is off": (np.resize([0, 1], 60), 0, False),
+    "what is mostly 0": (
+        np.append(np.zeros(50), np.arange(10)),
+        0,
+        False,
+    ),
+    "no value": (RNG.integers(0, 40, 60), np.nan, False),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANT)
+def test_a_site_with_one_of_many_values_is_a_doubt(name):
+    values, own, doubted = CONSTANT[name]
+    lab = np.concatenate([np.full(60, own) if site == "lyon" else values for site in SITES]).astype(float)
+    beds = np.repeat([100.0, 250, 80], 60)
+    data = dataset_of({"lab": lab, "beds": beds, "label": np.resize([0, 1], 180)}, "label")
+    said = (
+        "columns: lacking? 'lab' is 0 at lyon, in each training row, and has many values elsewhere; if it "
+        "stands for a missing value, leave it empty"
+    )
+    assert list(warn_about_constant_parts(data, BY_SITE)) == [said] * doubted
+
+
+def test_two_words_for_yes_and_two_for_no_are_a_doubt():
+    columns = {"a": ["yes", "N", "no", "Y"], "b": ["A", "B", "AB", "0"], "c": ["yes", "no", "yes", "no"]}
+    data = dataset_of(
+        {**{k: np.resize(v, 40) for k, v in columns.items()}, "label": np.resize([0, 1], 40)}, "label"
+    )
+    assert list(warn_about_pairs(data)) == [
+        "columns: words? 'no' as well as 'N' and 'yes' as well as 'Y' in 'a'; if they mean the same, write "
+        "one word for both"
+    ]
 
 
 WORDS = {
