@@ -35,9 +35,10 @@ def hospital(tmp_path_factory, undrawn_project, cache_dir, write_site):
 
 @pytest.fixture(scope="session")
 def flwr_project(tmp_path_factory):
-    """A copy without the virtual environment, through whose files Flower looks for those of the app."""
+    """A copy without the virtual environment, through whose files Flower looks for those of the app. What is
+    compiled is copied, for programs and users that cannot write it, but what is just being written."""
     project = tmp_path_factory.mktemp("project") / "fedbn-flower"
-    shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns(".?*", "__pycache__", "runs", "tests"))
+    shutil.copytree(ROOT, project, ignore=shutil.ignore_patterns(".?*", "*.pyc.*", "runs", "tests"))
     shutil.copy(ROOT / ".gitignore", project)
     return project
 

@@ -189,7 +189,8 @@ def folder():
 
 
 @pytest.fixture
-def consortium(folder, undrawn_project, marked_environment):
+def consortium(folder, undrawn_project, marked_environment, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", FORKING["PYTHONPATH"])  # of `flwr`, which the operator's commands start
     with supervised() as services:
         made = Consortium(folder, undrawn_project, marked_environment[1], services)
         try:

@@ -251,25 +251,28 @@ def test_cohorts_do_not_depend_on_the_workers(pool, one_worker, configured, tmp_
     assert {name: array.numpy().tobytes() for name, array in arrays.items()} == inline
 
 
-def test_cohorts_are_shared_among_gpus(configured, own, tmp_path):
-    """Two of a Ray that only counts them: a cohort is on one, each has some, and the bits are the same."""
+def test_cohorts_are_shared_among_gpus(configured, own, tmp_path, monkeypatch):
+    """Two of a Ray that only counts them: a cohort is on one, each has some, and the bits are the same. By
+    default there is a worker for each."""
+    monkeypatch.setenv("RAY_prestart_worker_first_driver", "0")  # none of those are ours
     config = configured(client=own("Places"), partition="iid", num_clients=4 * GROUP, rounds=1)
     places = tmp_path / "places"
     expected = final_model(config, None)
     with sigterm_handled_as_before(), breakpoints_as_before():
         ray.init(address="local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False)
     try:
-        for workers, there in ((0, 2), (4, 4)):
-            places.unlink()
-            pool = RayPool(workers, verbose=False, on_gpus=True)
-            assert len(pool.workers) == there
-            pool.wait_for_workers()
-            assert final_model(config, pool) == expected
-            pool.close()
-            lines = [line.split() for line in places.read_text().splitlines()]
-            of_cohorts = [{gpu for client, gpu in lines if int(client) // GROUP == i} for i in range(1, 4)]
-            assert [*map(len, of_cohorts)] == [1] * 3  # the first is also that of trials, which all make
-            assert set.union(*of_cohorts) == {"0", "1"}
+        pool = RayPool(0, verbose=False, on_gpus=True)
+        assert len(pool.workers) == 2
+        pool.close()
+        places.unlink()
+        pool = RayPool(4, verbose=False, on_gpus=True)
+        assert len(pool.workers) == 4
+        assert final_model(config, pool) == expected
+        pool.close()
+        lines = [line.split() for line in places.read_text().splitlines()]
+        of_cohorts = [{gpu for client, gpu in lines if int(client) // GROUP == i} for i in range(1, 4)]
+        assert [*map(len, of_cohorts)] == [1] * 3  # the first is also that of trials, which all make
+        assert set.union(*of_cohorts) == {"0", "1"}
     finally:
         ray.shutdown()
 

@@ -241,35 +241,33 @@ def test_six_sites_are_killed_one_a_round(tmp_path, cache_dir, undrawn_project):
 
 @pytest.fixture(scope="module")
 def went_on(three, cache_dir):
-    """A run in whose first round the third site's key is another than its partners have; until the fourth, no
-    site can read its partners' keys. While sites unmask in the fifth, the SuperLink and the server's program
+    """A run in whose first round the third site's key is another than its partners have; in the second, no
+    site can read its partners' keys. While sites unmask in the fourth, the SuperLink and the server's program
     are killed, and the run is resumed. What was printed, and the sites' logs until then."""
-    keys, folder = {"rounds": 5, "secagg-min": 3}, three.folder / "run"
+    keys, folder = {"rounds": 4, "secagg-min": 3}, three.folder / "run"
     partners = three.federation.folder / "partners"
     right = {site: (partners / f"site-{site}.pub").read_bytes() for site in (1, 2)}
     written_pair(Ed25519PrivateKey.generate(), three.folder / "another", "site-2")
     (three.folder / "another/partners/site-2.pub").replace(partners / "site-2.pub")
-    three.hold(HELD, 2, ADVERTISE)
-    for site in range(3):  # in this step they say whom they know
-        three.hold(site, 4, ADVERTISE)
-    three.hold(HELD, 5, UNMASK)
+    for number in (2, 3):
+        for site in range(3):  # in this step they say whom they know
+            three.hold(site, number, ADVERTISE)
+    three.hold(HELD, 4, UNMASK)
     three.start("run", cache_dir, **keys)
-    three.reached(HELD, 2, ADVERTISE)
-    (partners / "site-1.pub").write_text("no key")
-    (partners / "site-2.pub").write_bytes(right[2])
-    three.release(HELD, 2, ADVERTISE)
-    for site in range(3):
-        three.reached(site, 4, ADVERTISE)
-    logs = [three.log_of(site) for site in range(3)]
-    (partners / "site-1.pub").write_bytes(right[1])
-    for site in range(3):
-        three.release(site, 4, ADVERTISE)
-    three.reached(HELD, 5, UNMASK)
+    for number, key in ((2, b"no key"), (3, right[1])):
+        for site in range(3):
+            three.reached(site, number, ADVERTISE)
+        logs = [three.log_of(site) for site in range(3)]
+        (partners / "site-1.pub").write_bytes(key)
+        (partners / "site-2.pub").write_bytes(right[2])
+        for site in range(3):
+            three.release(site, number, ADVERTISE)
+    three.reached(HELD, 4, UNMASK)
     superlink = three.federation.services["superlink"]
     kill_superlink(superlink)
     three.ends()
-    assert rounds_done(folder) == 4
-    three.release(HELD, 5, UNMASK)
+    assert rounds_done(folder) == 3
+    three.release(HELD, 4, UNMASK)
     wait_for(lambda: superlink.starts == 2)
     assert wait_until_answers(three.federation.port)
     three.start("run", cache_dir, **keys, resume=str(folder))
@@ -280,11 +278,11 @@ def test_the_server_is_killed_in_a_round_and_the_run_is_resumed(three, went_on, 
     """The model is that of a run that never stopped, and no secret is in a file of a site, a checkpoint, a
     log or the SuperLink's database. This has shares that the server was told, as it has all messages."""
     folder, (output, _) = three.folder / "run", went_on
-    assert output.count(f"resuming {folder} after round 4") == 1, output
-    assert replies(folder)[3:] == [3, 3], output
+    assert output.count(f"resuming {folder} after round 3") == 1, output
+    assert replies(folder)[2:] == [3, 3], output
     assert json.loads((folder / "summary.json").read_text())["extensions"]["secagg"]["signed"] == 3
-    without_sum = [(number, site) for number in (1, 2, 3) for site in range(3)]
-    assert has_the_bits(folder, of_plain_sums(cache_dir, 3, 5, without_sum))
+    without_sum = [(number, site) for number in (1, 2) for site in range(3)]
+    assert has_the_bits(folder, of_plain_sums(cache_dir, 3, 4, without_sum))
     secrets = [bytes.fromhex(line) for line in (three.folder / "secrets").read_text().split()]
     assert len(secrets) > 3 * 4
     files = [three.log, *folder.rglob("*"), *three.federation.folder.rglob("*")]

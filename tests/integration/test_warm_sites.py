@@ -162,6 +162,8 @@ def test_they_stay_are_replaced_and_leave_nothing_behind(sites, tmp_path, cache_
 
     # The other run is complete: nobody needs its workers.
     started["whole"].wait(LONG)
+    held = 2 + max(int(path.name.split("-")[2]) for path in tmp_path.glob("asked-*"))
+    (tmp_path / f"wait-{held}").touch()
     check_privacy(federation, tmp_path, cache)
     assert bits(tmp_path / "whole") == bits(tmp_path / "here"), (tmp_path / "whole.log").read_text()
     wait_for(lambda: workers(mark) == {site: [pid] for site, pid in second.items()})
@@ -173,8 +175,6 @@ def test_they_stay_are_replaced_and_leave_nothing_behind(sites, tmp_path, cache_
         assert not tracebacks(log)
 
     # What started them is killed in the middle of a round.
-    held = 2 + max(int(path.name.split("-")[2]) for path in tmp_path.glob("asked-*"))
-    (tmp_path / f"wait-{held}").touch()
     happens(lambda: len(asked(tmp_path, held)) == SITES)
     assert asked(tmp_path, held) == second
     happens(lambda: summary(tmp_path / "staged")["rounds"] == held - 1)

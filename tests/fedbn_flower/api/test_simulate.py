@@ -1,11 +1,14 @@
 """From Python: every key, or one's own objects."""
 
 import doctest
+import importlib
 import inspect
 import json
 import logging
 import shutil
 from functools import partial
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -187,6 +190,15 @@ def test_the_caller_s_process_stays_as_it_was(run):
         assert logging.getLogger("flwr").level == logging.DEBUG
     finally:
         torch.set_num_threads(before)
+
+
+def test_workers_are_ended_when_a_run_fails(run, monkeypatch):
+    closed, module = [], importlib.import_module(simulate.__module__)
+    monkeypatch.setattr(module, "pool_for", lambda _: SimpleNamespace(close=lambda: closed.append(1)))
+    monkeypatch.setattr(module.simulation, "simulate", Mock(side_effect=RunFailed("no answers")))
+    with pytest.raises(RunFailed, match="^no answers"):
+        run()
+    assert closed == [1]
 
 
 def test_the_package_lists_what_it_has_and_names_what_it_has_not():

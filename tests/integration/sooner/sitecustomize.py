@@ -4,8 +4,8 @@ A SuperNode looks for messages when it hears that there are some (`bells`), or e
 three seconds, and for answers five times. What is not there yet is asked for again after a tenth of a second,
 not after one. What has died is missed after 30 seconds, not after 60, but with FEDBN_TEST_PATIENT: three
 heartbeats, not two, since a busy machine delays some. A SuperLink looks for who is missing once a second, not
-with every request. With FEDBN_TEST_FORKS the processes that answer messages are forked, with
-FEDBN_TEST_FORGETS a SuperLink keeps in memory what it has.
+with every request. None imports what it never uses (`imports`). With FEDBN_TEST_FORKS the processes that
+answer messages are forked, with FEDBN_TEST_FORGETS a SuperLink keeps in memory what it has.
 """
 
 import os
@@ -43,12 +43,16 @@ def look_seldom():
 
 
 if PROGRAM.startswith(("flwr", "flower-")):
+    import imports
+
+    imports.import_less(PROGRAM)
     wait_less()
 if PROGRAM == "flower-superlink":  # its own SuperExec only starts runs, and each look takes it 10 ms
     os.environ["FLWR_SUPEREXEC_TASK_POLL_INTERVAL"] = "0.5"
-    look_seldom()
     if "FEDBN_TEST_FORGETS" in os.environ:
         sys.argv[sys.argv.index("--database") + 1] = ":flwr-in-memory:"
+    else:
+        look_seldom()
 if PROGRAM == "flower-superexec" and "FEDBN_TEST_FORKS" in os.environ:
     import forks  # noqa: F401
 if RINGS and PROGRAM == "flower-superlink":
