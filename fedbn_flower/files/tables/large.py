@@ -11,7 +11,9 @@ EXCEL_CELL = 100
 """Bytes of a cell of a workbook, which is read as Python's objects."""
 PLACE = re.compile(rb'\br="([A-Z]{1,3})(\d{1,7})"')
 """Where a cell of a sheet is, such as ``AB12``."""
-LONGEST_PLACE = 16
+HIDDEN = re.compile(rb'<row\b[^>]*\bhidden="(1|true)"')
+LONGEST = 256
+"""Bytes of a row's tag, in which these stand."""
 READ = 2**24
 """Bytes of a Parquet file's texts that are read at a time to see how long they are."""
 LETTERS = 26
@@ -53,25 +55,29 @@ def _is_bytes(column: Any) -> bool:
     return bool(column.physical_type == "BYTE_ARRAY" and column.logical_type.type == "NONE")
 
 
-def check_sheet(path: Path, sheet: Any) -> None:
+def check_sheet(path: Path, sheet: Any) -> int:
     """Compare a sheet's cells, of which each row gets as many as the widest, with the memory.
+
+    Returns how many rows are hidden, by hand or by a filter.
 
     Raises
     ------
     UserError
         When they do not fit.
     """
-    last_row, last_column, cells, end = 0, 0, 0, b""
+    last_row, last_column, cells, hidden, end = 0, 0, 0, 0, b""
     with sheet._get_source() as source:  # openpyxl itself reads all rows to say how many there are
         for chunk in iter(lambda: source.read(CHUNK), b""):
             for letters, row in PLACE.findall(end + chunk):
                 last_row = max(last_row, int(row))
                 last_column = max(last_column, _number_of(letters))
             cells += chunk.count(b"<c")
-            end = chunk[-LONGEST_PLACE:]
+            hidden += sum(found.end() > len(end) for found in HIDDEN.finditer(end + chunk))
+            end = chunk[-LONGEST:]
     check_fits(
         "dataset", f"{last_row} rows of {str(path)!r}", max(cells, last_row * last_column) * EXCEL_CELL
     )
+    return hidden
 
 
 def _number_of(letters: bytes) -> int:

@@ -319,7 +319,7 @@ def _read_excel(path: Path, request: Request) -> ReadTable:
         raise UserError(f"dataset: {str(path)!r} needs another package: {install}") from None
     with book:
         sheet, *others = book.sheet_names
-        check_sheet(path, book.book[sheet])
+        hidden = check_sheet(path, book.book[sheet])
         above = max(request.header_row - 1, 0)
         parse = partial(pd.read_excel, book, sheet_name=sheet, keep_default_na=False, na_values=[""])
         if not request.header_row:
@@ -338,6 +338,9 @@ def _read_excel(path: Path, request: Request) -> ReadTable:
             )
         frame = parse(header=0, names=names)
     notes = [_above(above, path, guessed=not request.header_row)] if above else []
+    if hidden:
+        are = "is" if hidden == 1 else "are"
+        notes.append(Note("examples", f"{number_of(hidden, 'hidden row')} of {path.name!r} {are} read, too"))
     if others:
         sheets = ", ".join(map(repr, others))
         notes.append(Note("left out", f"the sheets {sheets} of {path.name!r}"))

@@ -301,6 +301,19 @@ def test_dates_with_another_reading_or_none_are_refused(load, tmp_path, dates):
         load(tmp_path / "t.csv")
 
 
+def test_rows_that_a_spreadsheet_hides_are_read_and_said(load, tmp_path, monkeypatch):
+    """As a filter does, whose user sees fewer rows than are trained on."""
+    monkeypatch.setattr("fedbn_flower.files.tables.large.CHUNK", 97)
+    frame = pd.DataFrame({"age": range(40), "label": [0, 1] * 20})
+    with pd.ExcelWriter(tmp_path / "t.xlsx", engine="openpyxl") as book:
+        frame.to_excel(book, index=False)
+        for row in (3, 4, 20):
+            book.sheets["Sheet1"].row_dimensions[row].hidden = True
+    found = load(tmp_path / "t.xlsx")
+    assert sum(map(len, found.splits)) == 40
+    assert "3 hidden rows of 't.xlsx' are read, too" in [note.text for note in found.notes]
+
+
 def test_a_title_above_words_alone_is_refused_with_the_key(load, tmp_path):
     (tmp_path / "t.csv").write_text("My words\n\na,label\n" + "x,y\nz,w\n" * 9)
     with pytest.raises(UserError, match=r"if the header is 'a,label', name its row: header-row=3"):
