@@ -1,5 +1,6 @@
 """Find test examples that are training examples, too, and clients that are copies of each other."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
@@ -35,6 +36,8 @@ FEW_COPIES, LEAST_COPIED, MOST_ALIKE = 5, 0.01, 1.2
 MOST_TWINS, MOST_HEAPS = 2, 0.05
 """How many training rows a copied one equals at most, and for each how many test rows equal more."""
 
+FEW_WRONG = 1e-3
+"""The share of pictures in several classes up to which nothing is said."""
 FEWEST = 10
 """Clients of fewer examples are not compared: they may have the same by chance."""
 MOST_OWNERS = 10
@@ -108,6 +111,25 @@ def _are_copied(kind: Table, train: Columns, test: Columns) -> bool:
     width = train["x"].shape[1]
     columns = [slice(width, None), *(at for _, _, at in columns_of(kind))]
     return all(twins(but)[few].sum() <= MOST_ALIKE * copied for but in columns)
+
+
+def warn_about_contradictions(dataset: Dataset) -> Iterator[str]:
+    """Yield a warning of pictures that stand in several classes; those of one intensity do not count.
+
+    Nothing is said of fewer than two, or of less than `FEW_WRONG` of all, and where a table of pictures
+    whose rows disagree was told of already.
+    """
+    told = any("labels?" in note.text for note in dataset.notes)
+    if told or not (isinstance(dataset.kind, Images) and dataset.has_classes and _is_looked_at(dataset)):
+        return
+    found = []
+    for x, y in ((split.columns["x"], split.columns["y"]) for split in dataset.splits):
+        varied = np.ptp(x.reshape(len(x), math.prod(x.shape[1:])), 1) > 0
+        found.append(np.column_stack([hashes({"x": x})[varied], y[varied].astype(np.uint64)]))
+    pictures = np.unique(np.concatenate(found), axis=0)[:, 0]
+    several = int(np.count_nonzero(np.unique(pictures, return_counts=True)[1] > 1))
+    if several > max(1, FEW_WRONG * sum(map(len, found))):
+        yield f"dataset: labels? {several} pictures stand in several classes, the same to the pixel"
 
 
 def warn_about_same_clients(dataset: Dataset) -> Iterator[str]:

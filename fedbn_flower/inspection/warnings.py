@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ..config.named_algorithms import NOT_GIVEN
 from ..job.group_sides import sides_of, warn_about_groups_on_both
 from ..job.inputs import RunInputs
-from .copies import warn_about_copies, warn_about_same_clients
+from .copies import warn_about_contradictions, warn_about_copies, warn_about_same_clients
 from .inputs import warn_about_columns, warn_about_float_pictures
 from .leaks import warn_about_leaks
 from .parts import (
@@ -32,6 +32,7 @@ def warn_about_data(inputs: RunInputs) -> Iterator[str]:
     yield from warn_about_pairs(dataset)
     yield from warn_about_test_set(dataset)
     yield from warn_about_copies(dataset, inputs.partitions.test_rows if shares is not None else None)
+    yield from warn_about_contradictions(dataset)
     if shares is not None:
         yield from warn_about_groups_on_both(inputs, sides_of(inputs))
         yield from warn_about_labels(dataset, config.predict != "auto" or "=" in config.label_column)

@@ -12,7 +12,12 @@ from fedbn_flower.cli import main
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
 from fedbn_flower.data.readers.arrays import PARTS, keep_arrays
-from fedbn_flower.inspection.copies import warn_about_copies, warn_about_near_copies, warn_about_same_clients
+from fedbn_flower.inspection.copies import (
+    warn_about_contradictions,
+    warn_about_copies,
+    warn_about_near_copies,
+    warn_about_same_clients,
+)
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(80, 3)), RNG.integers(0, 2, 80)
@@ -108,6 +113,22 @@ def test_pictures_that_stand_twice_in_a_folder_are_copies_on_both_sides(cache_di
     copies = sum(row.tobytes() in known for row in data.test.columns["x"])
     (line,) = warn_about_copies(data)
     assert line.startswith(f"dataset: {copies} of 24 test examples are training examples, too")
+
+
+@pytest.mark.parametrize(("copied", "said"), [(0, 0), (1, 0), (2, 2), (6, 6)])
+def test_pictures_that_stand_in_two_classes_are_counted(cache_dir, tmp_path, copied, said):
+    """As a table's whose rows disagree; a black one may be of any class."""
+    of_class = {
+        "a": [*PICTURES[:40], np.zeros_like(PICTURES[0])],
+        "b": [*PICTURES[40:], *PICTURES[:copied], np.zeros_like(PICTURES[0])],
+    }
+    for name, pictures in of_class.items():
+        (tmp_path / name).mkdir()
+        for i, pixels in enumerate(pictures):
+            Image.fromarray(pixels).save(tmp_path / name / f"{i}.png")
+    found = list(warn_about_contradictions(load_dataset(Request(str(tmp_path)), cache_dir)))
+    words = "dataset: labels? {} pictures stand in several classes, the same to the pixel"
+    assert found == [words.format(said)] * bool(said)
 
 
 def test_many_bytes_are_not_looked_at(of_arrays, monkeypatch):
