@@ -249,3 +249,11 @@ def test_the_sums_of_a_round_are_freed_at_its_end():
         assert strategy.delta() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wanted"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")]
+)
+def test_parameters_are_summed_in_float32_unless_they_are_wider_and_statistics_in_float64(dtype, wanted):
+    model = {"w": np.ones(2, dtype), "running_mean": np.ones(2, np.float32)}
+    assert [vector.dtype for vector in Layout(model).flatten(model)] == [wanted, "float64"]
