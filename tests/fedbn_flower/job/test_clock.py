@@ -140,6 +140,7 @@ def test_a_runs_clock_has_its_sizes_and_shares(configured):
             {"client": "silobn", "model": "mlp-bn", "compress_down": "bf16"}, marks=pytest.mark.slow
         ),
         {"strategy": "scaffold", "objective": "scaffold"},
+        {"strategy": "ifca", "client": "shared", "clusters": 3},
         {"strategy": "scaffold-momentum", "objective": "scaffold-momentum", "compress": "sign"},
         pytest.param(
             {"client": "silobn", "model": "cnn-bn", "compress": "lowrank:2"}, marks=pytest.mark.slow

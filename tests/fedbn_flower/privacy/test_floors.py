@@ -125,6 +125,13 @@ def test_an_extension_answers_nothing_before_either(configured, tmp_path):
     assert refusal == f"dp: 'none' {HERE} 'local'"
 
 
+@pytest.mark.parametrize("last", [-1, 2.0, "2", True])
+def test_a_run_is_complete_after_a_round_that_there_can_be(configured, last):
+    site = Site(configured(model="linear", client="shared"))
+    assert f"the server sent round {last!r}; expected a" in site.refusal("query.complete", server_round=last)
+    assert site.ask("query.complete", server_round=0).has_content()
+
+
 @pytest.mark.parametrize("kind", [*KINDS, "query.complete"])
 def test_how_many_clients_there_are_is_not_found_out_before(configured, monkeypatch, tmp_path, kind):
     """By default the data say it, here those that a server names by their path at the site."""
