@@ -246,7 +246,7 @@ def test_what_looks_for_private_parts_sees_them(line, public, tmp_path):
 
 
 def test_ray_is_imported_by_those_who_use_it_only():
-    modules = "fedbn_flower.core.private, fedbn_flower.runtime.inline"
+    modules = "fedbn_flower.core.private, fedbn_flower.runtime.grid"
     code = f"import sys, {modules}; sys.exit('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 

@@ -21,8 +21,7 @@ from ..config.keys import RUN_KEYS
 from ..core.errors import RunFailed, UserError, not_allowed
 from ..core.private import SUPERLINK_NODE_ID, app_run, calls_of_legacy_servers, waits_for_nodes
 from ..records.events import RunInfo
-from ..runtime.grid import RUN_ID, LocalGrid
-from ..runtime.inline import InlineGrid
+from ..runtime.grid import RUN_ID, InlineGrid, LocalGrid
 from ..runtime.pools import Pool, Work, check_workers, grid_on, pool_for
 from ..runtime.signals import forked_children_end_by_sigterm
 from ..strategies.signature import LegacyApi

@@ -25,8 +25,7 @@ from ..extensions import KEY_GROUPS
 from ..job.inputs import inputs_of
 from ..names import CLIENT
 from ..results.resume import RunToDo
-from ..runtime.grid import partition_of
-from ..runtime.inline import InlineGrid
+from ..runtime.grid import InlineGrid, partition_of
 from ..server.federation import Federation
 from ..site.cohorts import Fit, cohort_of
 from ..site.inputs import local_task

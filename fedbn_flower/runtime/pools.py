@@ -11,8 +11,7 @@ from typing import Protocol
 from .. import annexes
 from ..core.errors import not_allowed
 from ..core.free_memory import available_memory
-from .grid import LocalGrid
-from .inline import InlineGrid
+from .grid import InlineGrid, LocalGrid
 
 
 class WantedWorkers(Protocol):

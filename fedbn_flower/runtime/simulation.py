@@ -21,8 +21,7 @@ from ..results.run_folder import RunFolder
 from ..server.extensions import may_run_in_workers, nodes_keep_state
 from ..server.federation import Federation
 from ..site.cohorts import cohort_size, evaluate_of
-from .grid import LocalGrid
-from .inline import InlineGrid
+from .grid import InlineGrid, LocalGrid
 from .pools import Pool, Work, grid_on
 from .recorded_run import check_installed, recorded_run
 

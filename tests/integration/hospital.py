@@ -13,8 +13,7 @@ from safetensors.numpy import load_file
 
 from fedbn_flower.config.making import run_config
 from fedbn_flower.consortium.local import wait_until_answers
-from fedbn_flower.runtime.grid import partition_of
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid, partition_of
 from fedbn_flower.server.federation import Federation
 
 from .guide import SITES, Guide

@@ -6,7 +6,7 @@ pytest.importorskip("fedbn_flower.consortium")
 
 from benchmarks import driven_sites, many_sites
 from fedbn_flower.config.making import run_config
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.server.federation import Federation
 
 from .hospital import model

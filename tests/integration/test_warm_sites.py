@@ -18,7 +18,7 @@ pytest.importorskip("fedbn_flower.consortium")
 from fedbn_flower.config.making import run_config
 from fedbn_flower.consortium.local import LocalFederation
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.ledger import path_of_ledger

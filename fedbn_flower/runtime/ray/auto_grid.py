@@ -13,8 +13,7 @@ from fedbn_flower.clients.problems.evaluation import Sums
 
 from ...core.errors import RunFailed, UserError
 from ...site.adapter import round_of
-from ..grid import LocalGrid
-from ..inline import InlineGrid
+from ..grid import InlineGrid, LocalGrid
 from ..pools import Work
 from .background import BackgroundPool
 

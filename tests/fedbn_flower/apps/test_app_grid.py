@@ -12,7 +12,7 @@ from fedbn_flower.apps import app_grid
 from fedbn_flower.apps.app_grid import AppGrid
 from fedbn_flower.apps.rounds import Rounds
 from fedbn_flower.core.private import app_run
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 
 from .written import ask
 

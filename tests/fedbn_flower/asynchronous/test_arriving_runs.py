@@ -6,8 +6,7 @@ import pytest
 from fedbn_flower import UserError
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.runtime import simulation
-from fedbn_flower.runtime.grid import partition_of
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid, partition_of
 
 from ..records.helpers import rows_but_times as rows
 

@@ -13,7 +13,7 @@ from torch import nn
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.participation import held_out_clients
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.server.federation import Federation
 
 ROUNDS, EPOCHS, RATE = 2, 2, 0.3

@@ -10,7 +10,7 @@ from fedbn_flower.data import Request
 from fedbn_flower.data.readers.made import decode_synthetic
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.participation import held_out_clients
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.runtime.simulation import make_grid, simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.cohorts import cohort_size

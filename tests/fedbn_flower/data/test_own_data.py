@@ -7,8 +7,7 @@ from flwr.app import Message, RecordDict
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.inputs import inputs_of
-from fedbn_flower.runtime.grid import LocalGrid, identify_process, node_context, partition_of
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid, LocalGrid, identify_process, node_context, partition_of
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.adapter import answer_all
 from fedbn_flower.site.inputs import local_task

@@ -15,7 +15,7 @@ from fedbn_flower.data.scales import median_scale, notable, pooled_scale
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.resume import load_checkpoint
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.server.questions import _of_one_kind
 from fedbn_flower.site.inputs import inputs_at

@@ -9,7 +9,7 @@ from clients.problems import evaluation
 from fedbn_flower import cli
 from fedbn_flower.estimate import runs as estimate
 from fedbn_flower.estimate.runs import Speed, Work, kind_of, seconds_a_round, speed_of, work_of
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site import adapter as client_app
 from fedbn_flower.site.evaluation_cache import Evaluations

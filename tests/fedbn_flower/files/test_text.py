@@ -9,7 +9,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.files.text import ALPHABET, CHARACTERS, cut_windows, encode_text, parse_speeches
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.records.events import Observer
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.inputs import local_task
 

@@ -11,8 +11,7 @@ from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDic
 from clients import CLIENTS, METRICS, Classification, FedAvgClient, Predicted
 from fedbn_flower.job.checks.expected_metrics import expected_metrics
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime.grid import partition_of
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid, partition_of
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from strategies import ReplyRefused

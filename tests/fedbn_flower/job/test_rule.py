@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.server.federation import Federation
 
 

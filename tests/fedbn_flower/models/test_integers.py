@@ -11,7 +11,7 @@ from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.input_spec import InputSpec
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.models.integers import fitted
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.inputs import local_task
 

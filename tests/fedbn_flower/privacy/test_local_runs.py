@@ -5,7 +5,7 @@ import pytest
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation

@@ -9,7 +9,7 @@ from fedbn_flower.privacy.accounts import Plan, epsilon, local_epsilon, local_no
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.resume import load_checkpoint
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.runtime.simulation import make_grid, simulate
 from fedbn_flower.server.federation import Federation

@@ -16,7 +16,7 @@ from fedbn_flower.privacy import accounts, keys, ledger
 from fedbn_flower.privacy.client_mechanism import ClientMechanism
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.server.federation import Federation
 

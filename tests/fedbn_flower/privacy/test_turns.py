@@ -6,7 +6,7 @@ from flwr.app import Message, RecordDict
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.core.ground.columns import PRIVACY
 from fedbn_flower.privacy import accounts, keys
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 

@@ -26,8 +26,7 @@ from fedbn_flower.records.cases import (
 )
 from fedbn_flower.results.held_out import held_out_by_site
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.runtime.grid import partition_of
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid, partition_of
 from fedbn_flower.server.exchange import Exchange
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.adapter import app

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from fedbn_flower.records.events import Observer, observed
 from fedbn_flower.results import progress
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.strategies import PhaseReport
 

@@ -11,8 +11,7 @@ from safetensors.numpy import load_file
 from fedbn_flower import client_app
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
-from fedbn_flower.runtime.grid import node_context, partition_of
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid, node_context, partition_of
 from fedbn_flower.server.federation import Federation
 from tests.quick import diagonal_quick
 

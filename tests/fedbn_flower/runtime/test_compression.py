@@ -6,7 +6,7 @@ import pytest
 from fedbn_flower.config.trust import code_in
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.ground.wire import ARRAYS, COMPRESSED
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.server.federation import Federation
 from strategies.messages.npy import viewed
 

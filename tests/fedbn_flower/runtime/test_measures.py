@@ -13,7 +13,7 @@ from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.results.progress import progress
 from fedbn_flower.results.run_reader import Run
 from fedbn_flower.results.summary import to_target
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.inputs import local_task

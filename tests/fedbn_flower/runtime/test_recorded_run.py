@@ -8,7 +8,7 @@ from flwr.app import Context, RecordDict
 from fedbn_flower import Observer, simulate
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.runtime import server_app, simulation
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.runtime.recorded_run import run_info
 from fedbn_flower.server.federation import Federation
 

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 from clients import CLIENTS, FedAvgClient
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.job.initial_model import initial_model
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.runtime.server_app import main as server_main
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation

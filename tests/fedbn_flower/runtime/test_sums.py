@@ -6,8 +6,7 @@ import pytest
 
 from clients import FedAvgClient
 from fedbn_flower.core.ground.wire import ARRAYS, SUMS
-from fedbn_flower.runtime.grid import node_context
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid, node_context
 from fedbn_flower.runtime.simulation import make_grid
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.adapter import answer_all

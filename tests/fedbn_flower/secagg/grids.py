@@ -5,8 +5,7 @@ import base64
 from flwr.app import ConfigRecord
 
 from fedbn_flower.records.events import Observer
-from fedbn_flower.runtime.grid import partition_of
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid, partition_of
 from fedbn_flower.secagg.words import ADVERTISE, AGREE, SECAGG, SHARE, STEP, UNMASK
 from fedbn_flower.server.federation import Federation
 

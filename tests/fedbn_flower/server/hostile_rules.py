@@ -8,8 +8,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.ground.wire import CHOSEN, CONFIG, SERVER_ROUND
 from fedbn_flower.records.events import Observer
-from fedbn_flower.runtime.grid import partition_of
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid, partition_of
 from fedbn_flower.server.federation import Federation
 from strategies import STRATEGIES
 

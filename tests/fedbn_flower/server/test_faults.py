@@ -4,7 +4,7 @@ import pytest
 
 from clients import CLIENTS
 from fedbn_flower.core.errors import RunFailed, UserError
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.runtime.server_app import StreamingGrid
 from fedbn_flower.server.federation import Federation
 from strategies import STRATEGIES

@@ -17,7 +17,7 @@ from fedbn_flower.results.plotting.plots import metric_names
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 
 from ..records.helpers import rows_of
 from ..supernodes import run_app

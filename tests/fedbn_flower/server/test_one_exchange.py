@@ -15,8 +15,7 @@ from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.core.private import set_message_id
 from fedbn_flower.extensions import built_in
 from fedbn_flower.results.round_tables import RoundTables
-from fedbn_flower.runtime.grid import partition_of
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid, partition_of
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.server.one_exchange import REASONS, JointEvaluation
 from fedbn_flower.strategies import FedAvg

@@ -185,7 +185,7 @@ def test_a_client_with_other_weights_is_refused(configured, weights, tmp_path, m
         made.node_config["init"] = str(tmp_path / "other.safetensors")
         return made
 
-    monkeypatch.setattr("fedbn_flower.runtime.inline.node_context", context)
+    monkeypatch.setattr("fedbn_flower.runtime.grid.node_context", context)
     with pytest.raises(RunFailed, match="the frozen or pretrained weights here are not the server's"):
         simulate(Federation(config), tmp_path / "run", None)
 

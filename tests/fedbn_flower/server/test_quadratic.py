@@ -9,7 +9,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord
 from torch import nn
 
 from clients import OBJECTIVES, Examples, LocalTask, LocalTraining, Objective
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from strategies import FedAvg, FedDyn, Scaffold
 
 CLIENTS, SIZE, LOCAL_STEPS = 8, 3, 5

@@ -8,7 +8,7 @@ from fedbn_flower.records.events import Observer
 from fedbn_flower.results.plotting.report_plots import learning_rates
 from fedbn_flower.results.report.run_page import run_page
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.server.federation import Federation
 from strategies import STRATEGIES, PseudoGradientStrategy, setting
 from strategies.aggregation.fold import Extras

@@ -9,7 +9,7 @@ from torch.nn import functional
 from clients.problems import evaluation
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.models import MODELS
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.server.evaluation import evaluated_share, load_model
 from fedbn_flower.server.federation import Federation
 

@@ -6,8 +6,7 @@ import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 from fedbn_flower.core.errors import RunFailed
-from fedbn_flower.runtime.grid import FIRST_NODE_ID
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import FIRST_NODE_ID, InlineGrid
 from fedbn_flower.server.site_memories import SiteMemories, noting
 
 

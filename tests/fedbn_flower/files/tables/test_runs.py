@@ -14,7 +14,7 @@ from fedbn_flower.job.participation import held_out_clients
 from fedbn_flower.records.summary import Summary
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.resume import read_configuration
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.cohorts import cohort_of
 from fedbn_flower.site.inputs import local_task

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from fedbn_flower.core.errors import RunFailed, UserError
-from fedbn_flower.runtime.inline import InlineGrid
+from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.runtime.pools import pool_for
 from fedbn_flower.runtime.ray import auto_grid, background
 from fedbn_flower.runtime.ray.auto_grid import AutoGrid, Workload
