@@ -154,6 +154,9 @@ DIVIDING = ("group-column", "split-by")
 """The keys by which other cases of data without a test set are held out."""
 OTHER_DATA = "Runs on different data are not compared with each other."
 OTHER_CASES = "Runs that differ in {} are not compared with each other: each is tested on other cases."
+OTHER_EVENTS = "Runs of different events ({}) are not compared by {}: it is of other cases."
+OF_EITHER = ("accuracy", "loss", "auroc", "balanced-accuracy")
+"""Metrics that are the same whichever of two classes is the event."""
 NOT_COMPARED = {
     HeldOut.FOLDS: "Folds are not compared with each other: each is tested on other cases.",
     HeldOut.SITE: "Runs that leave out different sites are not compared with each other, but over these "
@@ -259,13 +262,8 @@ def verdict(
         who = next((f"only {labels[cell]} has a value" for cell in found), "no run has a value")
         words = f"Nothing is compared: {who} of {spelt(metric)} in the column {column!r}."
         return Verdict(column, sentence=words if ended > 1 else "")
-    if len(set(datasets)) > 1 or changed_data(every):
-        return Verdict(column, sentence=OTHER_DATA)
-    if divided := differently_divided(every):
-        return Verdict(column, sentence=OTHER_CASES.format(divided))
-    for held_out, words in NOT_COMPARED.items():
-        if len({str(run.config.get(held_out.one)) for run in every}) > 1:
-            return Verdict(column, sentence=words)
+    if words := _not_compared(every, metric, datasets):
+        return Verdict(column, sentence=words)
     higher = any(metric in run.summary.higher_is_better for run in every)
     events = min((n for run in every if (n := events_of(run)) is not None), default=None)
     seeds = list(dict.fromkeys(seed for by_seed in found.values() for seed in by_seed))
@@ -284,6 +282,19 @@ def verdict(
     seeds_of_each = seeds_text([int((~np.isnan(row)).sum()) for row in rows.values()])
     told = over_seeds(column, best, labels, metric, seeds_of_each, lacking)
     return replace(told, pairs=paired_t_tests(rows, resolution)) if told.known else told
+
+
+def _not_compared(runs: Sequence[Run], metric: str, datasets: Collection[str]) -> str:
+    """Return why runs are not compared by a metric: their held-out cases or events differ; empty if not."""
+    if len(set(datasets)) > 1 or changed_data(runs):
+        return OTHER_DATA
+    if divided := differently_divided(runs):
+        return OTHER_CASES.format(divided)
+    events = dict.fromkeys(", ".join(of) for run in runs if (of := run.config.get("events")))
+    if len(events) > 1 and metric not in OF_EITHER:
+        return OTHER_EVENTS.format(" and ".join(events), spelt(metric))
+    others = (of for of in NOT_COMPARED if len({str(run.config.get(of.one)) for run in runs}) > 1)
+    return next((NOT_COMPARED[of] for of in others), "")
 
 
 def differently_divided(runs: Sequence[Run]) -> str:

@@ -8,6 +8,7 @@ from scipy.stats import ttest_rel
 from fedbn_flower.cli import main
 from fedbn_flower.results.report.runs_by_seed import common_metric, metrics_table
 from fedbn_flower.study.compare import Compared, costs, data_warning, differences, in_common, read_groups
+from fedbn_flower.study.sweeps import best_groups
 
 from ..results.html_page import Page
 from ..results.written import METRICS, summary_of, write_run, write_sweep
@@ -60,6 +61,17 @@ def test_compare_writes_a_page_and_says_where(two, tmp_path, capsys, monkeypatch
     assert {path.name for path in to.iterdir()} == {"compare.html", "compare.md", "compare.png"}
     assert "| server-lr | 0.01 | 0.1 |" in (to / "compare.md").read_text()
     assert "<td>fedadam</td>" in (to / "compare.html").read_text()
+
+
+def test_runs_of_different_events_are_not_compared_by_what_depends_on_them(tmp_path):
+    """Sensitivity is of other cases; accuracy is the same of either."""
+    for name in ("alive", "dead"):
+        mean = {"accuracy": 0.5, "loss": 1.0, "sensitivity": len(name) / 10}
+        write_run(tmp_path / name, summary_of([0.5, 0.6], mean=mean), events=[name])
+    groups = read_groups([tmp_path / "alive", tmp_path / "dead"])
+    said = "Runs of different events (alive and dead) are not compared by sensitivity: it is of other cases."
+    assert best_groups(groups, "sensitivity").sentence == said
+    assert "events" not in best_groups(groups, "accuracy").sentence
 
 
 def test_different_data_are_said_to_be(two, tmp_path, capsys):
