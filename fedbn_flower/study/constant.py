@@ -1,13 +1,16 @@
-"""Say where a model predicts held-out cases no better than a constant: their mean, or their usual class."""
+"""Say where a model predicts held-out cases no better than a constant, or the other way round at a site."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..records.cases import PREDICTED, SCORE, TARGET, predictions_of
+from ..core.text import listed
+from ..records.cases import PREDICTED, SCORE, SITE, TARGET, predictions_of
 from .decisions import auroc
 
 if TYPE_CHECKING:
@@ -17,6 +20,8 @@ if TYPE_CHECKING:
 
 FEWEST, FEWEST_OTHERS = 30, 5
 """Held-out cases, and those outside the usual class, below which chance decides what is better."""
+CHANCE, MOST_SITES = 1e-2, 5
+"""A line's probability, over all sites, if scores had nothing to do with the classes; sites that it names."""
 LOW_AUROC = 0.6
 """The scores of a model that is right less often than a constant tell classes apart from here on."""
 
@@ -31,6 +36,8 @@ def doubts(run: Run) -> Iterator[str]:
         score = SCORE + name.removeprefix(TARGET)
         if table[name].dtype.kind == "f" and score in table:
             yield from no_better_than_mean(table[name], table[score], name.removeprefix(f"{TARGET}-"))
+    if run.binary_cases is not None:
+        yield from turned_at_sites(run.binary_cases)
     if PREDICTED in table and table[TARGET].dtype.kind == "i":
         yield from no_better_than_usual(table, run.outcomes)
 
@@ -76,4 +83,27 @@ def no_better_than_usual(table: DataFrame, names: Sequence[str]) -> Iterator[str
         yield (
             f"{found} of all held-out cases are right, and {always} would be if {name!r} were always "
             f"predicted; the AUROC is {area:.2f}"
+        )
+
+
+def turned_at_sites(cases: DataFrame) -> Iterator[str]:
+    """Yield a line on the sites at which events have the lower scores, which chance would hardly do.
+
+    Without a difference an AUROC has the variance (a + b + 1) / 12ab, of a events and b other cases (Mann and
+    Whitney 1947). At most sites it is above 0.5.
+    """
+    found, sites = [], list(cases.groupby(SITE, sort=False))
+    for site, of in sites:
+        events = int((of[TARGET] == 1).sum())
+        others = len(of) - events
+        if min(events, others) >= FEWEST_OTHERS:
+            error = math.sqrt((len(of) + 1) / (12 * events * others))
+            found.append((str(site), area := auroc(of), (area - 0.5) / error))
+    turned = [
+        f"{site} ({area:.2f})" for site, area, z in found if z < NormalDist().inv_cdf(CHANCE / len(sites))
+    ]
+    if turned and 2 * sum(area > 0.5 for _, area, _ in found) > len(found):
+        yield (
+            f"the AUROC is below 0.5 at {listed(turned, MOST_SITES)}, and above at most other sites: look at "
+            "whether the classes, or a column, are coded the other way round there"
         )

@@ -3,8 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.metrics import roc_auc_score
 
-from fedbn_flower.study.constant import no_better_than_mean, no_better_than_usual
+from fedbn_flower.study.constant import no_better_than_mean, no_better_than_usual, turned_at_sites
 
 TARGETS = pd.Series([0.0, 0, 0, 4, 10] * 8)
 """Their variance is 15.36, and the mean distance from their median 2.8."""
@@ -44,6 +45,26 @@ def test_as_many_right_as_by_the_usual_class_is_said_if_ranks_are_poor():
     assert list(no_better_than_usual(three, [])) == [
         f"50.0% {RIGHT}, and 50.0% would be if '2' were always predicted; the AUROC is 0.50"
     ]
+
+
+@pytest.mark.parametrize("said", [True, False])
+def test_a_site_whose_classes_are_coded_the_other_way_round_is_named(said):
+    """Of 40 cases each, half of them events: its AUROC is 0, or 0.475, of which the deviation is 0.092."""
+    target, score = np.resize([0, 1], 40), np.arange(40) / 40
+    right = np.argsort(np.argsort(target * 40 + np.arange(40), kind="stable")) / 40
+    wrong = (1 - right) if said else score[::-1]
+    sites = {"lyon": right, "turin": right, "porto": wrong}
+    cases = pd.concat([pd.DataFrame({"site": k, "target": target, "score": of}) for k, of in sites.items()])
+    area = roc_auc_score(target, wrong)
+    assert (
+        list(turned_at_sites(cases))
+        == [
+            f"the AUROC is below 0.5 at porto ({area:.2f}), and above at most other sites: look at whether "
+            "the classes, or a column, are coded the other way round there"
+        ]
+        * said
+    )
+    assert not list(turned_at_sites(cases.assign(target=1 - cases.target)))  # so are most
 
 
 def test_a_run_says_it_at_its_end(run, caplog):
