@@ -127,7 +127,10 @@ def test_groups_are_in_one_half(run, captured):
 
 
 def test_the_chosen_round_looks_too_good_and_the_cross_fitted_one_does_not():
-    """Rounds that are all alike: of 100 cases, right with probability 0.7 in each of 20 rounds."""
+    """Rounds that are all alike: of 100 cases, right with probability 0.7 in each of 20 rounds.
+
+    A run that goes on after round 10 finds the same.
+    """
     rng, problem = np.random.default_rng(0), Classification()
     as_chosen, cross_fitted = [], []
     for _ in range(100):
@@ -137,8 +140,15 @@ def test_the_chosen_round_looks_too_good_and_the_cross_fitted_one_does_not():
             metrics = {"half-1-accuracy": right[0] / 50, "half-2-accuracy": right[1] / 50}
             metrics |= {f"{half}-loss": 1.0 for half in HALVES} | {f"{half}-examples": 50 for half in HALVES}
             report = PhaseReport(metrics={0: MetricRecord(metrics)})
-            halves.look_at(result(server_round, metrics, evaluate=report, splits="test"))
+            looked_at = result(server_round, metrics, evaluate=report, splits="test")
+            halves.look_at(looked_at)
+            if server_round == 10:
+                resumed = CrossFitting(info(), problem)
+                resumed.restore(halves.state())
+            elif server_round > 10:
+                resumed.look_at(looked_at)
             best = max(best, right.sum() / 100)
+        assert resumed.summary() == halves.summary()
         as_chosen.append(best)
         cross_fitted.append(halves.summary()["mean"]["accuracy"])
     error = np.std(cross_fitted) / np.sqrt(100)

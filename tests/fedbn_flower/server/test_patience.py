@@ -190,13 +190,19 @@ def test_mistakes(refusal, keys, line):
 
 
 def test_a_loss_is_better_where_it_is_lower():
-    """2, 1, 1.5, 1.2: the best is that of round 2, and two rounds without a better one end the run."""
-    patience, noted = Patience(info(config={"patience": 2}, compared_by="loss")), []
+    """2, 1, 1.5, 1.2: the best is that of round 2, and two rounds without a better one end the run.
+
+    Killed after each round, it goes on from its state.
+    """
+    state, noted = {}, []
     for server_round, loss in enumerate((2.0, 1.0, 1.5, 1.2), start=1):
+        patience = Patience(info(config={"patience": 2}, compared_by="loss"))
+        patience.restore(state)
         decided = patience.after_round(result(server_round, {"loss": loss}))
         noted.append((decided.improved, decided.kept, decided.stopped))
+        state = json.loads(json.dumps(patience.state()))
     assert noted == [(True, True, ""), (True, True, ""), (False, False, ""), (False, False, "patience")]
-    assert patience.state() == {"best": 1.0, "best_round": 2}
+    assert state == {"best": 1.0, "best_round": 2}
 
 
 def lying_about(accuracy):
