@@ -57,6 +57,7 @@ def test_what_is_named_freezes_or_all_but_it():
 def test_nothing_is_frozen_of_a_model_that_trains():
     model = network()
     assert freeze(model, []) == constant_entries(model) == still_modules(model, frozenset()) == frozenset()
+    assert constant_entries(nn.BatchNorm1d(2, affine=False)) == frozenset()
 
 
 def test_the_statistics_of_a_batch_norm_that_trains_in_part_are_not_constant():
