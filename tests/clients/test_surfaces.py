@@ -189,6 +189,7 @@ def test_the_slice_with_most_that_is_inside():
     inside[0, 4] = True
     inside[1, 1, 0], inside[1, 3, 1] = True, True  # as near to the middle: the first
     assert fullest_slices(inside).tolist() == [4, 1, 2]
+    assert thinned(np.zeros((300, 130, 4))).shape == (300, 65, 2)
     assert slice_numbers(np.where(inside, 1, 0).astype(np.uint8)).tolist() == [4, 1, 2]
     assert slice_numbers(np.where(inside, VOID, 0).astype(np.uint8)).tolist() == [2, 2, 2]
 
