@@ -181,8 +181,10 @@ def _self_composed(one: PrivacyLossDistribution, rounds: int) -> PrivacyLossDist
     """Return the PLD of many rounds. Of a sparse one dp-accounting computes ``size**rounds``: slow."""
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    add = None if one._symmetric else one._pmf_add.to_dense_pmf()
-    return PrivacyLossDistribution(one._pmf_remove.to_dense_pmf(), add).self_compose(rounds)
+    if rounds > MANY_ROUNDS:
+        add = None if one._symmetric else one._pmf_add.to_dense_pmf()
+        one = PrivacyLossDistribution(one._pmf_remove.to_dense_pmf(), add)
+    return one.self_compose(rounds)
 
 
 def _greater(sampling: Sampling, noise: float, probability: float, rounds: int, delta: float) -> float:
