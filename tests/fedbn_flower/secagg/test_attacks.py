@@ -322,17 +322,17 @@ def test_no_secret_is_in_a_file_a_log_or_a_message(run, tmp_path, monkeypatch, c
     monkeypatch.setattr(KeyPair, "private_bytes", noted(private_bytes))
     monkeypatch.setattr(site, "split", noted(split, lambda found: list(found.values())))
     monkeypatch.setattr(site.os, "urandom", noted(urandom))
-    from fedbn_flower.runtime import inline
+    from fedbn_flower.runtime import grid
 
-    configs, contexts, node_context = node_configs(tmp_path / "keys", 4), [], inline.node_context
+    configs, contexts, node_context = node_configs(tmp_path / "keys", 4), [], grid.node_context
 
     def with_keys(partition, *arguments):
         contexts.append(node_context(partition, *arguments))
         contexts[-1].node_config = {**contexts[-1].node_config, **configs[partition]}
         return contexts[-1]
 
-    monkeypatch.setattr(inline, "node_context", with_keys)
-    answer = inline.InlineGrid.answer
+    monkeypatch.setattr(grid, "node_context", with_keys)
+    answer = grid.InlineGrid.answer
 
     def answered(self, group, summed):
         found = answer(self, group, summed)
@@ -340,7 +340,7 @@ def test_no_secret_is_in_a_file_a_log_or_a_message(run, tmp_path, monkeypatch, c
             sent.append((message, _bytes_in(message)))
         return found
 
-    monkeypatch.setattr(inline.InlineGrid, "answer", answered)
+    monkeypatch.setattr(grid.InlineGrid, "answer", answered)
     caplog.set_level(0)
     run(
         secagg="on",
