@@ -106,8 +106,10 @@ def _made(name: str, make: Callable[[], Metric]) -> Metric:
         raise not_allowed(KEY, name, str(error)) from None
     with as_user_error(KEY, name), np.errstate(divide="ignore", invalid="ignore"):
         state: object = metric.zeros()
-        if not isinstance(state, np.ndarray) or state.any():  # else it does not add, as a mean of none
-            raise WrongResult(metric, "batch", state, "a NumPy array, of zeros for no examples")
+        is_array = isinstance(state, np.ndarray)
+        if not is_array or state.any():  # else it does not add, as a mean of none
+            found = str(state) if is_array else state
+            raise WrongResult(metric, "batch", found, "a NumPy array, of zeros for no examples")
         values = metric.values(state)
         if np.asarray(values).dtype.kind not in "fiu":
             raise WrongResult(metric, "values", values, "numbers, a NumPy array (k,)")

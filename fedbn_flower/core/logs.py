@@ -9,6 +9,8 @@ from .errors import UserError
 from .private import console_handlers
 
 LOGGER = logging.getLogger("flwr")
+NOTICE = "is_notice"
+"""What a line of the log has that is a `notice`."""
 
 
 def show_log(verbose: bool) -> None:
@@ -19,12 +21,7 @@ def show_log(verbose: bool) -> None:
 
 def notice(text: str) -> None:
     """Warn of something before the first round of a run."""
-    LOGGER.warning("%s", text, extra={"is_notice": True})
-
-
-def is_notice(record: logging.LogRecord) -> bool:
-    """Whether a line of the log is a `notice`."""
-    return getattr(record, "is_notice", False)
+    LOGGER.warning("%s", text, extra={NOTICE: True})
 
 
 @contextmanager
@@ -33,7 +30,7 @@ def notices_once() -> Iterator[None]:
     told: set[str] = set()
 
     def is_new(record: logging.LogRecord) -> bool:
-        if not is_notice(record):
+        if not hasattr(record, NOTICE):
             return True
         before = len(told)
         told.add(record.getMessage())

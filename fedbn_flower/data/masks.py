@@ -77,10 +77,9 @@ def numbered(
     if void:
         of = f" of {quoted(void, MAX_SHOWN)}" if len(void) < len(names) else ""
         said = f"pixels of value {VOID} in the masks{of} do not count"
-        every = np.concatenate([m[np.isin(o, void)] for m, o in zip(masks, owners, strict=True)])
-        pixels = tuple(range(1, every.ndim))
-        having = every[(every == VOID).any(pixels)]
-        alone = np.count_nonzero(np.isin(having, [0, VOID]).all(pixels))
+        each = (m[i] for m, o in zip(masks, owners, strict=True) for i in np.flatnonzero(np.isin(o, void)))
+        having = [one for one in each if VOID in one]
+        alone = sum(not ((one > 0) & (one < VOID)).any() for one in having)
         if 2 * alone >= max(4, len(having)):
             said += f"; masks? {alone} of {len(having)} that have it have no class but 0: is it one there?"
         notes.append(Note("left out", said))

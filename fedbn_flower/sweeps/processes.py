@@ -19,7 +19,7 @@ from fedbn_flower.clients.modules.lazy_torch import torch
 
 from ..config.making import run_config
 from ..config.run_config import RunConfig
-from ..core.logs import LOGGER, is_notice, notice, show_log
+from ..core.logs import LOGGER, NOTICE, notice, show_log
 from ..runtime.pools import keeping_freed_memory
 from ..runtime.signals import stop_once, stopping_later
 from .cells import Cell, Outcome, run_cell
@@ -174,7 +174,7 @@ def _work(connection: Connection, verbose: bool) -> None:
     show_log(verbose)
 
     def is_shown(record: logging.LogRecord) -> bool:
-        if told := is_notice(record):
+        if told := hasattr(record, NOTICE):
             with suppress(OSError):
                 connection.send(record.getMessage())
         return not told

@@ -45,6 +45,13 @@ def test_the_mask_says_which_axes_are_the_pixels(cache_dir, load, x, y, shape, d
     np.testing.assert_array_equal(found["x"].ravel(), expected.ravel())
 
 
+def test_masks_of_two_sizes_are_one_line_with_void_too(cache_dir, load):
+    x, y = np.ones((6, 1, 4, 4), np.uint8), np.tile(np.array([0, 1, 255, 2], np.uint8), (6, 4, 1))
+    arrays = {"x": x, "y": y, "x_test": x[:2, :, :3, :3], "y_test": y[:2, :3, :3]}
+    with pytest.raises(UserError, match="expected the same"):
+        load(keep_arrays(cache_dir, arrays))
+
+
 @pytest.mark.parametrize("dtype", [bool, np.int64, np.float32])
 def test_masks_may_have_any_number_type(cache_dir, load, dtype):
     x, y = circles(0)

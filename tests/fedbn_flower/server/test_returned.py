@@ -121,6 +121,18 @@ class Own(Metric):
 """
 
 
+class Pairs(Classification):
+    """What it adds up are pairs of a batch: of one example there is none."""
+
+    def loss(self, output, targets, reduction="mean"):
+        apart = (output[:, 0] - output[:1, 0]).square()
+        return apart if reduction == "none" else getattr(apart, reduction)()
+
+
+def test_a_loss_of_pairs_is_one(run):
+    assert run(problem=Pairs, rounds=1).history.loss.notna().all()
+
+
 @pytest.mark.parametrize(
     ("batch", "values", "line"),
     [
@@ -133,7 +145,7 @@ class Own(Metric):
         (
             "np.array([(scores.argmax(1) == targets).float().mean().item()])",
             "total",
-            "Own.batch returned an object of type ndarray, expected a NumPy array, of zeros for no examples",
+            "Own.batch returned '[nan]', expected a NumPy array, of zeros for no examples",
         ),
         ("np.zeros(2)", "None", "Own.values returned None, expected numbers, a NumPy array (k,)"),
         ("np.zeros(2)", "'a'", "Own.values returned 'a', expected numbers, a NumPy array (k,)"),
