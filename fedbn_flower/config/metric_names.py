@@ -106,9 +106,8 @@ def _made(name: str, make: Callable[[], Metric]) -> Metric:
         raise not_allowed(KEY, name, str(error)) from None
     with as_user_error(KEY, name), np.errstate(divide="ignore", invalid="ignore"):
         state: object = metric.zeros()
-        is_array = isinstance(state, np.ndarray)
-        if not is_array or state.any():  # else it does not add, as a mean of none
-            found = str(state) if is_array else state
+        if not isinstance(state, np.ndarray) or state.any():  # else it does not add, as a mean of none
+            found = str(state) if isinstance(state, np.ndarray) else state
             raise WrongResult(metric, "batch", found, "a NumPy array, of zeros for no examples")
         values = metric.values(state)
         if np.asarray(values).dtype.kind not in "fiu":
