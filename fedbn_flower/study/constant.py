@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..config.trust import code_in
 from ..core.text import listed
-from ..records.cases import PREDICTED, SCORE, SITE, TARGET, predictions_of
+from ..records.cases import GROUP, PREDICTED, SCORE, SITE, TARGET, predictions_of
 from .decisions import auroc
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ FEWEST, FEWEST_OTHERS = 30, 5
 """Held-out cases, and those outside the usual class, below which chance decides what is better."""
 CHANCE, MOST_SITES = 1e-2, 5
 """A line's probability, over all sites, if scores had nothing to do with the classes; sites that it names."""
+ESTIMATED, OF_NUMBERS = ("r2", "rmse"), ("auto", "regression", "least-squares")
+"""Metrics of estimates, and problems whose scores are estimates of numbers."""
 LOW_AUROC = 0.6
 """The scores of a model that is right less often than a constant tell classes apart from here on."""
 
@@ -32,7 +35,7 @@ def doubts(run: Run) -> Iterator[str]:
     if table is None or len(table) < FEWEST:
         return
     names = [name for name in table if name == TARGET or name.startswith(f"{TARGET}-")]
-    for name in names:
+    for name in names if scores_are_estimates(run) else ():
         score = SCORE + name.removeprefix(TARGET)
         if table[name].dtype.kind == "f" and score in table:
             yield from no_better_than_mean(table[name], table[score], name.removeprefix(f"{TARGET}-"))
@@ -40,6 +43,18 @@ def doubts(run: Run) -> Iterator[str]:
         yield from turned_at_sites(run.binary_cases)
     if PREDICTED in table and table[TARGET].dtype.kind == "i":
         yield from no_better_than_usual(table, run.outcomes)
+
+
+def scores_are_estimates(run: Run) -> bool:
+    """Return whether scores of numbers estimate the targets, as a quantile or a rate's logarithm does not.
+
+    Own code that gives the problem, the loss or the data may learn something else; unless the run says R² or
+    the RMSE.
+    """
+    if any(name in row for row in run.metrics[:1] for name in ESTIMATED):
+        return True
+    problem, loss, dataset = (str(run.config.get(key, "")) for key in ("problem", "loss", "dataset"))
+    return problem in OF_NUMBERS and loss in ("", "auto") and not code_in("dataset", dataset)
 
 
 def no_better_than_mean(targets: Series, scores: Series, name: str = TARGET) -> Iterator[str]:
@@ -90,20 +105,27 @@ def turned_at_sites(cases: DataFrame) -> Iterator[str]:
     """Yield a line on the sites at which events have the lower scores, which chance would hardly do.
 
     Without a difference an AUROC has the variance (a + b + 1) / 12ab, of a events and b other cases (Mann and
-    Whitney 1947). At most sites it is above 0.5.
+    Whitney 1947). At most sites it is above 0.5. Cases of a group, such as a patient, are not independent:
+    each group has one mean score of its cases of a class.
     """
-    found, sites = [], list(cases.groupby(SITE, sort=False))
-    for site, of in sites:
-        events = int((of[TARGET] == 1).sum())
-        others = len(of) - events
+    of = ""
+    if GROUP in cases and cases[GROUP].notna().any():
+        of = "of mean scores by group "
+        groups = cases[GROUP].astype(object).where(cases[GROUP].notna(), np.arange(len(cases)))
+        cases = cases.groupby([cases[SITE], groups, cases[TARGET]], sort=False, observed=True)[[SCORE]].mean()
+        cases = cases.reset_index()
+    found, sites = [], list(cases.groupby(SITE, sort=False, observed=True))
+    for site, here in sites:
+        events = int((here[TARGET] == 1).sum())
+        others = len(here) - events
         if min(events, others) >= FEWEST_OTHERS:
-            error = math.sqrt((len(of) + 1) / (12 * events * others))
-            found.append((str(site), area := auroc(of), (area - 0.5) / error))
+            error = math.sqrt((len(here) + 1) / (12 * events * others))
+            found.append((str(site), area := auroc(here), (area - 0.5) / error))
     turned = [
         f"{site} ({area:.2f})" for site, area, z in found if z < NormalDist().inv_cdf(CHANCE / len(sites))
     ]
     if turned and 2 * sum(area > 0.5 for _, area, _ in found) > len(found):
         yield (
-            f"the AUROC is below 0.5 at {listed(turned, MOST_SITES)}, and above at most other sites: look at "
-            "whether the classes, or a column, are coded the other way round there"
+            f"the AUROC {of}is below 0.5 at {listed(turned, MOST_SITES)}, and above at most other sites: "
+            "look at whether the classes, or a column, are coded the other way round there"
         )

@@ -5,7 +5,15 @@ import pandas as pd
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fedbn_flower.study.constant import no_better_than_mean, no_better_than_usual, turned_at_sites
+from fedbn_flower.results.run_reader import Run
+from fedbn_flower.study.constant import (
+    no_better_than_mean,
+    no_better_than_usual,
+    scores_are_estimates,
+    turned_at_sites,
+)
+
+from ..results.written import summary_of, write_run
 
 TARGETS = pd.Series([0.0, 0, 0, 4, 10] * 8)
 """Their variance is 15.36, and the mean distance from their median 2.8."""
@@ -65,6 +73,41 @@ def test_a_site_whose_classes_are_coded_the_other_way_round_is_named(said):
         * said
     )
     assert not list(turned_at_sites(cases.assign(target=1 - cases.target)))  # so are most
+
+
+def test_the_slices_of_a_patient_are_one_case_of_the_variance():
+    """Of 12 patients, half of them events, with 40 slices each: the AUROC at porto is 1/3."""
+    patients = {
+        "lyon": [0] * 6 + [1] * 6,
+        "turin": [0] * 6 + [1] * 6,
+        "porto": [1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0],
+    }
+    rows = [(k, y, i / 12, f"{k}-{i}") for k, ys in patients.items() for i, y in enumerate(ys)]
+    cases = pd.DataFrame(rows, columns=["site", "target", "score", "group"]).loc[lambda t: t.index.repeat(40)]
+    assert list(turned_at_sites(cases.assign(group=None)))  # as if all were independent
+    assert not list(turned_at_sites(cases))
+    turned = cases.assign(target=cases.target.where(cases.site != "porto", (cases.score < 0.5) * 1))
+    (line,) = turned_at_sites(turned)
+    assert line.startswith("the AUROC of mean scores by group is below 0.5 at porto (0.00), and above")
+
+
+@pytest.mark.parametrize(
+    ("keys", "are"),
+    [
+        ({}, True),
+        ({"problem": "regression"}, True),
+        ({"problem": "own.py:Quantile"}, False),
+        ({"loss": "own.py:Pinball"}, False),
+        ({"dataset": "own.py:rates"}, False),
+        ({"problem": "own.py:Least", "rmse": 1.0}, True),
+    ],
+)
+def test_only_scores_that_estimate_their_targets_are_compared_with_a_constant(tmp_path, keys, are):
+    rows = [{"round": 1, "loss": 1.0, **{k: v for k, v in keys.items() if k == "rmse"}}]
+    config = {"problem": "auto", "loss": "auto", "dataset": "t.csv", **keys}
+    folder = write_run(tmp_path / "r", summary_of([0.5]))
+    run = Run(folder, config, Run.read(folder).summary, rows)
+    assert scores_are_estimates(run) == are
 
 
 def test_a_run_says_it_at_its_end(run, caplog):
