@@ -12,6 +12,7 @@ from ..cli.argument_parser import Parser
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..core.stored import RUN, SWEEP, checked_kind, damage_as_user_errors
+from ..records.summary import Summary
 from ..results.manifest import read_manifest
 from ..results.plotting.svg_figure import InlineFigure
 from ..results.report.html import collected
@@ -23,6 +24,8 @@ from ..results.report.tables import Table
 from ..results.run_reader import Run
 from .model import ENDINGS, FORMATS
 
+NOWHERE = "of the run, which its folder does not hold"
+"""Where these are in the folder of an old version, or of an own kind of data."""
 OF_A_TABLE = re.compile(r"\d+ columns?: ")
 FIGURES = ("pdf", "svg", "png")
 """The forms of figures as files."""
@@ -79,7 +82,9 @@ def _expected(folder: Path) -> Iterator[str]:
     inputs = [str(note["text"]) for note in manifest.get("learnt", ()) if note["row"] == "inputs"]
     yield from (f"inputs: {text}" for text in inputs)
     if manifest.get("normalize"):
-        yield "inputs: standardised, by the mean and deviation in 'normalization' of summary.json"
+        summary = Summary.read(folder, "export")
+        where = "in 'normalization' of summary.json" if summary and summary.normalization else NOWHERE
+        yield f"inputs: standardised, by the mean and deviation {where}"
     elif OF_A_TABLE.match("".join(inputs[:1])):
         whose = (
             "each client's own training rows, which no run folder has; with normalize=true summary.json does"

@@ -1,5 +1,6 @@
 """Models as files that other programs run: they give the outputs of the model that was trained."""
 
+import json
 import os
 import shutil
 
@@ -119,6 +120,11 @@ def test_a_table_is_predicted_by_the_file_and_what_the_run_says_of_its_inputs(tm
             outputs = torch.from_numpy(outputs_of(to, torch.tensor(x, dtype=torch.float32)))
             rows = [int(source.partition(":")[2]) - 2 for source in run.predictions.source]
             np.testing.assert_allclose(outputs.softmax(1)[rows, 1], run.predictions.score, atol=1e-6)
+            summary = json.loads((path_of := run.folder / "summary.json").read_text())
+            path_of.write_text(json.dumps({k: v for k, v in summary.items() if k != "normalization"}))
+            assert main(["export", str(run.folder), "--format", "torchscript", "--to", str(to)]) == 0
+            said = capsys.readouterr().err  # of a folder of an old version
+            assert "by the mean and deviation of the run, which its folder does not hold\n" in said
         shutil.rmtree(run.folder)
 
 
