@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,8 +28,9 @@ EVERYBODY = "all"
 NOBODY = ("", EVERYBODY)
 """Names of the owner of examples that have none."""
 
-AGAIN = 8
-"""Items of a Dataset that are read twice, of which a random mirroring changes one with probability 0.996."""
+FIRST, AGAIN = 4, 8
+"""So many Datasets, and items of each, are read twice; a random mirroring changes one of 8 with probability
+0.996."""
 DRAWN = "items are others when they are read again, as after a random transform: one draw of each is kept"
 
 
@@ -74,7 +76,7 @@ def pooled(
     _check(train)
     (x, y), ids = _joined(train)
     places = _places(called[0], train)
-    is_drawn = any(_is_drawn(dataset, train[name]) for name, dataset in named.items())
+    is_drawn = any(_is_drawn(named[name], train[name]) for name in list(named)[:FIRST])
     drawn = (Note("inputs", f"{DRAWN}; of pictures, augment draws anew in every epoch"),) if is_drawn else ()
     if test is None:
         kept, fifth, note, of_rows = _held_out(
@@ -200,14 +202,16 @@ def _read(where: str, dataset: Any) -> Part:
 
 
 def _is_drawn(dataset: Any, found: Part) -> bool:
-    """Return whether some of a Dataset's first items are others than were found."""
+    """Return whether some of a Dataset's first items are others than were found; no, if unreadable now."""
     if _are_arrays(dataset):
         return False
-    return any(
-        not np.array_equal(value, column[i])
-        for i in range(min(AGAIN, len(dataset)))
-        for value, column in zip(_item(f"item {i}", dataset, i), found, strict=True)
-    )
+    with suppress(UserError):
+        return any(
+            not np.array_equal(value, column[i])
+            for i in range(min(AGAIN, len(found[0])))
+            for value, column in zip(_item(f"item {i}", dataset, i), found, strict=True)
+        )
+    return False
 
 
 def _pair(where: str, arrays: tuple[Any, ...]) -> Part:

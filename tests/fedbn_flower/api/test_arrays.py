@@ -186,6 +186,24 @@ def test_of_items_that_are_drawn_at_random_it_is_said_that_one_draw_is_kept(keep
     ]
 
 
+class Once(TensorDataset):
+    """Gives each item once, as what is read from a consumed file."""
+
+    def __init__(self, *tensors):
+        super().__init__(*tensors)
+        self.left = set(range(len(self)))
+
+    def __getitem__(self, i):
+        self.left.remove(i)
+        return super().__getitem__(i)
+
+
+def test_items_that_are_given_once_only_are_no_random_draws(keep):
+    found = keep([Once(*dataset([0, 1, 2]).tensors), Once(*dataset([3, 4]).tensors)], test=dataset([5]))
+    assert found.train.columns["y"].tolist() == Y[:5].tolist()
+    assert not found.notes
+
+
 class TwoImages:
     """Any class with a length and items by number will do."""
 
