@@ -11,9 +11,10 @@ EXCEL_CELL = 100
 """Bytes of a cell of a workbook, which is read as Python's objects."""
 PLACE = re.compile(rb'\br="([A-Z]{1,3})(\d{1,7})"')
 """Where a cell of a sheet is, such as ``AB12``."""
-HIDDEN = re.compile(rb'<row\b[^>]*\bhidden="(1|true)"')
+HIDDEN = re.compile(rb'<row\b[^>]*\bhidden="(1|true)"[^>]*>\s*<c')
+"""A hidden row that has cells."""
 LONGEST = 256
-"""Bytes of a row's tag, in which these stand."""
+"""Bytes of a row's tag and the next, in which these stand."""
 READ = 2**24
 """Bytes of a Parquet file's texts that are read at a time to see how long they are."""
 LETTERS = 26
@@ -58,7 +59,7 @@ def _is_bytes(column: Any) -> bool:
 def check_sheet(path: Path, sheet: Any) -> int:
     """Compare a sheet's cells, of which each row gets as many as the widest, with the memory.
 
-    Returns how many rows are hidden, by hand or by a filter.
+    Returns how many rows with cells are hidden, by hand or by a filter.
 
     Raises
     ------
