@@ -51,7 +51,7 @@ class Gain:
     metric: str
     clients: Sequence[OfClient]
     without: Sequence[str] = ()
-    """The clients that have no value of the metric, such as an AUROC of one class."""
+    """The clients that under no seed have the metric, such as an AUROC of one class, alone and together."""
 
     @property
     def worse_off(self) -> WorseOff:
@@ -91,17 +91,19 @@ def gains_of(groups: Sequence[Group], metric: str) -> list[Gain]:
     others = [group for group in groups if group.runs and group not in alone]
     if not alone:
         return []
-    found = (
-        Gain(one.label, metric, _clients(one, _partner(one, alone), metric), _without(one, metric))
+    gains = (
+        Gain(one.label, metric, found := _clients(pairs, metric), _without(pairs, found))
         for one in others
+        for pairs in [_pairs(one, _partner(one, alone))]
     )
-    return [gain for gain in found if gain.clients]
+    return [gain for gain in gains if gain.clients]
 
 
-def _without(group: Group, metric: str) -> list[str]:
-    """Return the clients that have no value of the metric under some seed."""
-    clients = (pair for run in group.runs for pair in run.summary.clients.items())
-    return list(dict.fromkeys(str(of.get("name", i)) for i, of in clients if of.get(metric) is None))
+def _without(pairs: Sequence[tuple[Run, Run]], found: Sequence[OfClient]) -> list[str]:
+    """Return the clients that have a gain in no pair of runs."""
+    clients = (pair for run, _ in pairs for pair in run.summary.clients.items())
+    names = dict.fromkeys(str(of.get("name", i)) for i, of in clients)
+    return [name for name in names if name not in {one.client for one in found}]
 
 
 def _is_alone(run: Run) -> bool:
@@ -112,8 +114,11 @@ def _partner(group: Group, alone: Sequence[Group]) -> Group:
     return max(alone, key=lambda other: sum(other.names.get(k) == v for k, v in group.names.items()))
 
 
-def _clients(group: Group, alone: Group, metric: str) -> list[OfClient]:
-    pairs = [(run, other) for run in group.runs for other in alone.runs if _key(run) == _key(other)]
+def _pairs(group: Group, alone: Group) -> list[tuple[Run, Run]]:
+    return [(run, other) for run in group.runs for other in alone.runs if _key(run) == _key(other)]
+
+
+def _clients(pairs: Sequence[tuple[Run, Run]], metric: str) -> list[OfClient]:
     number = sum(len(_values(run, metric).keys() & _values(other, metric).keys()) for run, other in pairs)
     level = bonferroni(LEVEL, number)
     return [one for pair in pairs for one in _of_pair(*pair, metric, level if number <= MOST else None)]
@@ -209,7 +214,8 @@ def gain_table(gains: Sequence[Gain]) -> Table:
         )
     metric = spelt(gains[0].metric) if gains else ""
     lacking = "" if all(gain.has_intervals for gain in gains) else WITHOUT
-    without = list(dict.fromkeys(name for gain in gains for name in gain.without))
+    named = {one.client for gain in gains for one in gain.clients}
+    without = list(dict.fromkeys(name for gain in gains for name in gain.without if name not in named))
     lacking += without_value(without, gains[0].metric) if gains else ""
     return Table(["together", *HEADER], rows, note=WORDS.format(metric=metric) + lacking)
 

@@ -105,6 +105,24 @@ def test_a_client_without_a_value_is_named(written, tmp_path):
     assert table.note.endswith("Porto has no accuracy, and no part in this.")
 
 
+def test_a_client_that_has_a_value_under_another_seed_takes_part(written, tmp_path):
+    """Client 1 has none together of seed 0; 0 has none alone, of both seeds."""
+    names = {(seed, kind): f"{kind}-{seed}" for kind in ("alone", "shared") for seed in (0, 1)}
+    for (seed, kind), name in names.items():
+        written(name, [80, 70, 60], "alone" if kind == "alone" else "none", seed=seed)
+        found = json.loads((path := tmp_path / name / "summary.json").read_text())
+        if kind == "alone" or seed == 0:
+            found["clients"]["0" if kind == "alone" else "1"]["accuracy"] = None
+        path.write_text(json.dumps(found))
+    groups = [
+        Group({"folder": kind}, [Run.read(tmp_path / names[seed, kind]) for seed in (0, 1)])
+        for kind in ("alone", "shared")
+    ]
+    (found,) = gains_of(groups, "accuracy")
+    assert [(one.seed, one.client) for one in found.clients] == [(0, "2"), (1, "1"), (1, "2")]
+    assert gain_table([found]).note.endswith("0 has no accuracy, and no part in this.")
+
+
 def test_few_cases_and_many_clients_have_none(written, monkeypatch):
     groups = [written("alone", [80, 70], "alone"), written("shared", [90, 60])]
     monkeypatch.setattr(module, "MOST", 1)
