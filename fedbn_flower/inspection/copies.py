@@ -33,6 +33,8 @@ MOST_WORK = 2**28
 """Cells times columns of a table whose copies are told from chance."""
 FEW_COPIES, LEAST_COPIED, MOST_ALIKE = 5, 0.01, 1.2
 """The least number and share of copied test rows, and the factor by which more are alike but for a column."""
+SAMPLE, DEPENDENT = 2048, 1e-4
+"""Rows in which columns that follow from others are looked for, and the share of variance that they leave."""
 MOST_TWINS, MOST_HEAPS = 2, 0.05
 """How many training rows a copied one equals at most, and for each how many test rows equal more."""
 
@@ -53,27 +55,29 @@ def warn_about_copies(dataset: Dataset, tested: Rows | None = None) -> Iterator[
     of its rows many times, whoever drew the test set, and a fifth that is held out has its share of what
     stands twice. So they are named if they are more than twice as many as expected, and if chance would
     hardly draw so many; or, of a table, if they were copied, see `_are_copied`. No picture is expected twice,
-    and those of one intensity do not count. Looked at are tables, arrays and pictures of at most `BYTES`.
+    and those of one colour do not count. Looked at are tables, arrays and pictures of at most `BYTES`.
     Where there is one set of all examples, ``tested`` are those to test on.
     """
     if not _is_looked_at(dataset) or not len(dataset.test):
         return
     sets = [split.columns for split in dataset.splits]
+    places: list[Rows | slice] = [slice(None)] * 2
     if len(sets) < 2:
         if tested is None:
             return
-        trained = np.delete(np.arange(len(dataset.train)), tested)
-        sets = [dataset.train.at(rows).columns for rows in (trained, tested)]
-    train, test = map(hashes, sets)
+        places = [np.delete(np.arange(len(dataset.train)), tested), tested]
+    found = [hashes(columns) for columns in sets]
+    train, test = (found[i][rows] for i, rows in zip((0, -1), places, strict=True))
     copied, again = _in_both(train, test)
     if isinstance(dataset.kind, Images):
-        x = sets[1]["x"]
-        copied, again = copied & (np.ptp(x.reshape(len(x), -1), 1) > 0), 0
+        at = np.arange(len(found[-1]))[places[1]]
+        copied[copied], again = _varied(sets[-1]["x"][at[copied]]), 0
     copies = int(copied.sum())
     rows, tests = len(train), len(test)
     share = (again + 0.5) / (rows + 1)
     is_more = copies > 2 * share * tests and _is_chance_below(copies, tests, share)
-    if is_more or (isinstance(dataset.kind, Table) and _are_copied(dataset.kind, *sets)):
+    parts = (dataset.splits[i].at(rows).columns for i, rows in zip((0, -1), places, strict=True))
+    if is_more or (isinstance(dataset.kind, Table) and _are_copied(dataset.kind, *parts)):
         what = "leave them out of one of the two" if is_more else COPIED
         few = "is a training example, too" if copies == 1 else "are training examples, too"
         yield (
@@ -86,7 +90,8 @@ def _are_copied(kind: Table, train: Columns, test: Columns) -> bool:
     """Return whether test rows of a table are copies of training rows, and not like them by chance.
 
     Where chance makes rows alike in all columns, the target among them, it makes many more that are alike
-    in all but one, whichever that is, and some that many equal.
+    in all but one, whichever that is, and some that many equal. Not so where a column follows from the
+    others, as a total or the last of an answer's 0/1 columns does: of these nothing is said.
     """
     cells = [np.column_stack([part["x"], part["y"]]).astype(np.float32) + 0 for part in (train, test)]
     if sum(part.size for part in cells) * len(kind.facts["columns"]) > MOST_WORK:
@@ -110,11 +115,27 @@ def _are_copied(kind: Table, train: Columns, test: Columns) -> bool:
         return False
     width = train["x"].shape[1]
     columns = [slice(width, None), *(at for _, _, at in columns_of(kind))]
-    return all(twins(but)[few].sum() <= MOST_ALIKE * copied for but in columns)
+    if not all(twins(but)[few].sum() <= MOST_ALIKE * copied for but in columns):
+        return False
+    return not _is_dependent(kind, cells[0][:: len(cells[0]) // SAMPLE + 1])
+
+
+def _is_dependent(kind: Table, cells: NDArray[np.float32]) -> bool:
+    """Return whether a column is about a linear function of the others, as all are if rows are few.
+
+    Constant columns do not count, nor that the 0/1 columns that stand for words add up to one.
+    """
+    cells = np.nan_to_num(cells.astype(np.float64))
+    scale = np.where(np.ptp(cells, 0) > 0, cells.std(0), 0)
+    last = [at.start + np.flatnonzero(scale[at])[-1:] for _, words, at in columns_of(kind) if words]
+    scale[np.concatenate([np.empty(0, np.int64), *last])] = 0
+    cells = ((cells - cells.mean(0)) / np.where(scale > 0, scale, 1))[:, scale > 0]
+    rows, width = cells.shape
+    return not 0 < width < rows or bool(np.linalg.eigvalsh(cells.T @ cells / rows)[0] < DEPENDENT)
 
 
 def warn_about_contradictions(dataset: Dataset) -> Iterator[str]:
-    """Yield a warning of pictures that stand in several classes; those of one intensity do not count.
+    """Yield a warning of pictures that stand in several classes; those of one colour do not count.
 
     Nothing is said of fewer than two, or of less than `FEW_WRONG` of all, and where a table of pictures
     whose rows disagree was told of already.
@@ -124,7 +145,7 @@ def warn_about_contradictions(dataset: Dataset) -> Iterator[str]:
         return
     found = []
     for x, y in ((split.columns["x"], split.columns["y"]) for split in dataset.splits):
-        varied = np.ptp(x.reshape(len(x), math.prod(x.shape[1:])), 1) > 0
+        varied = _varied(x)
         found.append(np.column_stack([hashes({"x": x})[varied], y[varied].astype(np.uint64)]))
     pictures = np.unique(np.concatenate(found), axis=0)[:, 0]
     several = int(np.count_nonzero(np.unique(pictures, return_counts=True)[1] > 1))
@@ -230,6 +251,13 @@ def _small(images: NDArray, rows: Rows) -> NDArray[np.float32]:
         length = np.linalg.norm(small, axis=1, keepdims=True)
         found[start : start + PICTURES] = small / np.where(length > 0, length, np.inf)
     return found
+
+
+def _varied(images: NDArray) -> NDArray[np.bool_]:
+    """Return which pictures have more than one colour."""
+    pixels = images.reshape(*images.shape[:2], math.prod(images.shape[2:]))
+    varied: NDArray[np.bool_] = np.ptp(pixels, 2).any(1)
+    return varied
 
 
 def _most_alike(train: NDArray[np.float32], test: NDArray[np.float32]) -> NDArray[np.bool_]:

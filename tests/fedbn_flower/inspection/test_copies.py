@@ -1,6 +1,7 @@
 """Test examples that are training examples, too."""
 
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from sklearn import datasets
 from fedbn_flower.cli import main
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.data.dataset import Split
 from fedbn_flower.data.readers.arrays import PARTS, keep_arrays
 from fedbn_flower.inspection.copies import (
     warn_about_contradictions,
@@ -77,6 +79,25 @@ def test_a_fifth_that_is_held_out_has_its_share(cache_dir, tmp_path):
         assert not list(warn_about_copies(load_dataset(Request(str(tmp_path / f"{name}.csv")), cache_dir)))
 
 
+ANSWERS = RNG.integers(0, 8, (5000, 5))
+FOLLOWING = {
+    "answers as 0/1 columns": np.eye(8, dtype=int)[ANSWERS].reshape(5000, -1),
+    "four numbers and their total": np.column_stack([ANSWERS, ANSWERS.sum(1)]),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWING)
+def test_rows_are_alike_by_chance_where_a_column_follows_from_others(cache_dir, tmp_path, name):
+    """Of 8 ** 5 possible rows 4000 are trained on, as an eighth of those to test on is: by chance."""
+    frame = pd.DataFrame(FOLLOWING[name]).add_prefix("q")
+    frame["label"] = (ANSWERS @ np.array([3, -2, 5, -4, 0]) > 7).astype(int)
+    for part, rows in (("train", frame[:4000]), ("test", frame[4000:])):
+        rows.to_csv(tmp_path / f"{part}.csv", index=False)
+    data = load_dataset(Request(str(tmp_path)), cache_dir)
+    assert len({*map(tuple, frame[:4000].to_numpy())} & {*map(tuple, frame[4000:].to_numpy())}) > 20
+    assert not list(warn_about_copies(data))
+
+
 CHANCE = {
     "wards": lambda n: {"ward": n % 90, "floor": n % 90 // 10, "label": n % 90 % 2},
     "rare symptoms": lambda n: {**{f"s{i}": RNG.poisson(0.02, len(n)) for i in range(40)}, "label": n % 2},
@@ -129,6 +150,30 @@ def test_pictures_that_stand_in_two_classes_are_counted(cache_dir, tmp_path, cop
     found = list(warn_about_contradictions(load_dataset(Request(str(tmp_path)), cache_dir)))
     words = "dataset: labels? {} pictures stand in several classes, the same to the pixel"
     assert found == [words.format(said)] * bool(said)
+
+
+def test_blank_tiles_of_a_colour_are_no_copies_and_in_no_wrong_class(cache_dir):
+    x = RNG.integers(0, 256, (80, 3, 4, 4), dtype=np.uint8)
+    x[::4] = np.array([243, 240, 242], np.uint8)[:, None, None]
+    y = np.arange(80) // 4 % 2
+    name = keep_arrays(cache_dir, dict(zip(PARTS, (x[:60], y[:60], x[60:], y[60:]), strict=True)))
+    data = load_dataset(Request(name), cache_dir)
+    assert not list(warn_about_copies(data))
+    assert not list(warn_about_contradictions(data))
+
+
+def test_pictures_in_folds_are_compared_without_a_copy_of_all(cache_dir, tmp_path, monkeypatch):
+    for i, pixels in enumerate(np.concatenate([PICTURES[:40], PICTURES[30:40]])):
+        path = tmp_path / "ab"[i % 2] / f"{i:02}.png"
+        path.parent.mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(path)
+    data = load_dataset(Request(str(tmp_path)), cache_dir)
+    every = data.train.and_then(data.test)
+    monkeypatch.setattr(Split, "at", lambda *_: pytest.fail("a copy"))
+    rows = {row.tobytes(): i for i, row in enumerate(every.columns["x"])}
+    second = np.array(sorted(rows[pixels.tobytes()] for pixels in PICTURES[30:40]))
+    (line,) = warn_about_copies(replace(data, train=every, test=every), second)
+    assert line.startswith("dataset: 10 of 10 test examples are training examples, too")
 
 
 def test_many_bytes_are_not_looked_at(of_arrays, monkeypatch):
