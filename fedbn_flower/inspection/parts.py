@@ -28,13 +28,17 @@ SCALED, ROWS = 50.0, 2**8
 
 
 class Parts(NamedTuple):
-    """Parts of a table's rows that are compared: where they are, and what one and another are called."""
+    """Parts of a table's rows that are compared: where they are, and what one and another are called.
+
+    ``is_later`` says that one may be of a later time or another place, where new words are no doubt.
+    """
 
     shares: Shares
     where: Sequence[str]
     one: str = "site"
     another: str = "at another client"
     rows: str = "training row"
+    is_later: bool = False
 
     @classmethod
     def of_clients(cls, shares: Shares, names: Sequence[str]) -> "Parts":
@@ -43,7 +47,10 @@ class Parts(NamedTuple):
 
 
 def warn_about_test_set(dataset: Dataset) -> Iterator[str]:
-    """Yield the warnings of units, values and words for a test set of its own beside the training set."""
+    """Yield the warnings of units, values and words for a test set of its own beside the training set.
+
+    Not of a single number there: a later year, or another hospital, has its own.
+    """
     kind, sets, where = dataset.kind, dataset.splits, ["in the training set", "in the test set"]
     if len(sets) < 2 or not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
         return
@@ -53,10 +60,9 @@ def warn_about_test_set(dataset: Dataset) -> Iterator[str]:
     for warn in (
         warn_about_units,
         warn_about_parts_without_values,
-        warn_about_constant_parts,
         warn_about_words,
     ):
-        yield from warn(both, Parts(shares, where, "set", where[0], "row"))
+        yield from warn(both, Parts(shares, where, "set", where[0], "row", is_later=True))
 
 
 def warn_about_units(dataset: Dataset, parts: Parts) -> Iterator[str]:
@@ -129,7 +135,7 @@ def warn_about_constant_parts(dataset: Dataset, parts: Parts) -> Iterator[str]:
     kind, sizes = dataset.kind, parts.shares.sizes
     if not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
         return
-    rows, owner = _by_part(parts.shares)
+    rows, _ = _by_part(parts.shares)
     here = np.flatnonzero(sizes)
     starts = (np.cumsum(sizes) - sizes)[here]
     limit, found = log(CHANCE / max(1, len(kind.facts["columns"]) * len(sizes))), []
@@ -138,12 +144,16 @@ def warn_about_constant_parts(dataset: Dataset, parts: Parts) -> Iterator[str]:
         constant = np.flatnonzero(low == high)  # not where one is missing
         if column.words or 2 * len(constant) > len(here):
             continue
-        for i in constant.tolist():
-            others, value = column.values[owner != here[i]], low[i]
-            share, numbers = (others == value).mean(), np.unique(others[~np.isnan(others)])
-            odd = share <= MOST_SHARED and sizes[here[i]] * log(max(share, 1e-300)) < limit
-            if len(numbers) >= FEWEST_NUMBERS and odd and sizes[here[i]] >= LEAST:
-                found.append(f"{column.name!r} is {value:.7g} {parts.where[here[i]]}")
+        constant = constant[sizes[here[constant]] >= LEAST]
+        known = column.values[~np.isnan(column.values)]
+        if not len(constant) or ((known == 0) | (known == 1)).all():
+            continue
+        numbers, counts = np.unique(known, return_counts=True)
+        own, with_it = sizes[here[constant]], counts[np.searchsorted(numbers, low[constant])]
+        share = (with_it - own) / (len(rows) - own)
+        odd = (share <= MOST_SHARED) & (own * np.log(np.maximum(share, 1e-300)) < limit)
+        for i in constant[odd & (len(numbers) - (with_it == own) >= FEWEST_NUMBERS)].tolist():
+            found.append(f"{column.name!r} is {low[i]:.7g} {parts.where[here[i]]}")
     if found:
         yield (
             f"columns: lacking? {listed(found, MAX_SHOWN)}, in each {parts.rows}, and has many values "
@@ -169,7 +179,8 @@ def warn_about_words(dataset: Dataset, parts: Parts) -> Iterator[str]:
     """Yield a warning of categories for which a client has other words than all others: ``f`` for ``female``.
 
     It has two words or more, as the others have, and no chance would draw new ones so often: their rows
-    have few words that are found only once.
+    have few words that are found only once. Of a later set only those count that are short for others', or
+    spelt out.
     """
     kind = dataset.kind
     if not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
@@ -182,6 +193,7 @@ def warn_about_words(dataset: Dataset, parts: Parts) -> Iterator[str]:
         there = ~np.isnan(column.values)
         if not column.words or not there.any():
             continue
+        names = words[column.name]
         whose, which = owner[there], column.values[there].astype(np.int64)
         counts = np.bincount(which, minlength=column.words)
         client, word = np.unique(np.stack([whose, which]), axis=1)
@@ -192,15 +204,23 @@ def warn_about_words(dataset: Dataset, parts: Parts) -> Iterator[str]:
             own, theirs = word[client == i], np.unique(word[client != i])
             if min(len(own), len(theirs)) < 2:
                 continue
+            if parts.is_later and not _are_spellings(*([names[k] for k in of] for of in (own, theirs))):
+                continue
             new = np.count_nonzero(counts[theirs] == 1) / counts[theirs].sum()
             if counts[own].sum() * log(max(new, 1e-300)) < limit:
-                shown = quoted([words[column.name][k] for k in own], MAX_SHOWN)
+                shown = quoted([names[k] for k in own], MAX_SHOWN)
                 found.append(f"{column.name!r} {parts.where[i]} ({shown})")
     if found:
         yield (
             f"columns: words? no word of {listed(found, MAX_SHOWN)} is found {parts.another}; if they mean "
             "what others write, write the same words"
         )
+
+
+def _are_spellings(words: Sequence[str], others: Sequence[str]) -> bool:
+    """Return whether each word begins with one of the others, or one of them with it, in any case."""
+    one, other = ([word.casefold() for word in of] for of in (words, others))
+    return all(any(word.startswith(o) or o.startswith(word) for o in other) for word in one)
 
 
 def _by_part(shares: Shares) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -210,16 +230,23 @@ def _by_part(shares: Shares) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def warn_about_scales(dataset: Dataset, parts: Parts) -> Iterator[str]:
-    """Yield a warning of arrays whose magnitudes differ between clients, or the test set, by a factor of
-    `SCALED`: that of the medians of what is not 0."""
+    """Yield a warning of arrays whose magnitudes differ between clients, or the test set, by `SCALED`.
+
+    Both do, as a factor: the root mean squares, which hardly know of noise beside a signal, and the medians
+    of what is not 0, which know of no outlier.
+    """
     if type(dataset.kind) is not Numeric:
         return
     x = {where: dataset.train.columns["x"][parts.shares[i]] for i, where in enumerate(parts.where)}
     x |= {"in the test set": dataset.test.columns["x"]} if dataset.splits[1:] else {}
     sizes = {where: np.abs(part[:: len(part) // ROWS + 1]) for where, part in x.items()}
     positive = {where: part[part > 0] for where, part in sizes.items()}
-    found = sorted((float(np.median(part)), w) for w, part in positive.items() if len(part) >= LEAST)
-    if found and found[-1][0] > SCALED * found[0][0]:
-        least, most = (f"{size:.3g} {where}" for size, where in (found[0], found[-1]))
+    found = sorted(
+        ((np.square(part, dtype=np.float64).sum() / sizes[where].size) ** 0.5, float(np.median(part)), where)
+        for where, part in positive.items()
+        if len(part) >= LEAST
+    )
+    if found and found[-1][0] > SCALED * found[0][0] and found[-1][1] > SCALED * found[0][1]:
+        least, most = (f"{size:.3g} {where}" for _, size, where in (found[0], found[-1]))
         said = f"data: scale? the median magnitude of the inputs is {least} and {most}"
         yield f"{said}; if only one of them was scaled, scale both alike"

@@ -80,6 +80,17 @@ def test_arrays_of_which_only_some_are_scaled_are_a_doubt(cache_dir, site, test,
     ] * (said is not None)
 
 
+def test_noise_beside_a_signal_and_an_outlier_are_no_scale(cache_dir):
+    """One site pads with zeros, one with noise of 1e-3; and one number is a million."""
+    x = np.tile(np.r_[np.zeros(600), np.linspace(-1, 1, 101)], (80, 1))
+    x[20:40, :600] = 1e-3
+    x[60, 0] = 1e6
+    y = np.arange(40) % 2
+    name = keep_arrays(cache_dir, dict(zip(PARTS, (x[:40], y, x[40:], y), strict=True)))
+    halves = Parts.of_clients(Shares.of(np.split(np.arange(40), 2)), [])
+    assert not list(warn_about_scales(load_dataset(Request(name), cache_dir), halves))
+
+
 @pytest.mark.parametrize(
     ("kept", "doubted"),
     [
@@ -191,6 +202,28 @@ def test_a_test_set_in_other_units_and_words_is_a_doubt(configured, tmp_path, la
         "columns: words? no word of 'sex' in the test set ('female', 'male') is found in the training set;",
     ):
         assert (doubt in said) == late
+
+
+def test_a_later_year_and_its_months_are_no_doubt(configured, tmp_path):
+    rows = {"train": [(2008 + i % 12, ["may", "jun", "jul"][i % 3]) for i in range(120)]}
+    rows["test"] = [(2022, ["nov", "dec"][i % 2]) for i in range(60)]
+    for name, of in rows.items():
+        lines = [f"{i},{year},{month},{i * i % 7 % 2}" for i, (year, month) in enumerate(of)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["lab,year,month,label", *lines]))
+    inputs = inputs_of(configured(dataset=str(tmp_path), num_clients=2))
+    assert not [line for line in warnings_of_data(inputs) if " in the test set" in line]
+
+
+def test_one_number_at_many_of_a_thousand_sites_is_looked_for_in_each_column_once(monkeypatch):
+    """Counts that are 0 at 400 of 1000 sites of 20 rows, and of 0 to 10 elsewhere."""
+    lab = np.where(np.arange(20000) % 1000 < 400, 0, np.arange(20000) // 1000 % 11)
+    data = dataset_of({"lab": lab, "flag": lab > 0, "label": np.resize([0, 1], 20000)}, "label")
+    shares = Shares.of([np.arange(i, 20000, 1000) for i in range(1000)])
+    calls, unique = [], np.unique
+    monkeypatch.setattr(np, "unique", lambda *args, **keys: calls.append(1) or unique(*args, **keys))
+    (line,) = warn_about_constant_parts(data, Parts.of_clients(shares, []))
+    assert "'lab' is 0 at client 0, 'lab' is 0 at client 1, " in line
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize(
