@@ -47,40 +47,44 @@ class Parts(NamedTuple):
 
 
 def warn_about_test_set(dataset: Dataset) -> Iterator[str]:
-    """Yield the warnings of units, values and words for a test set of its own beside the training set.
-
-    Not of a single number there: a later year, or another hospital, has its own.
-    """
+    """Yield the warnings of units, values and words for a test set of its own beside the training set."""
     kind, sets, where = dataset.kind, dataset.splits, ["in the training set", "in the test set"]
     if len(sets) < 2 or not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
         return
     columns = {name: np.concatenate([part.columns[name] for part in sets]) for name in kind.train}
     shares = Shares.cut(np.arange(len(columns["y"])), np.array([len(part) for part in sets]))
     both = replace(dataset, kind=Table(kind.facts, columns))
-    for warn in (
-        warn_about_units,
-        warn_about_parts_without_values,
-        warn_about_words,
-    ):
-        yield from warn(both, Parts(shares, where, "set", where[0], "row", is_later=True))
+    yield from warn_about_parts(both, Parts(shares, where, "set", where[0], "row", is_later=True))
 
 
-def warn_about_units(dataset: Dataset, parts: Parts) -> Iterator[str]:
+def warn_about_parts(dataset: Dataset, parts: Parts) -> Iterator[str]:
+    """Yield the warnings of a table's columns that differ between parts as if somebody wrote them otherwise.
+
+    Not of a single number in a later set: a later year, or another hospital, has its own.
+    """
+    kind = dataset.kind
+    if isinstance(kind, Table) and kind.train["x"].size <= MOST_CELLS:
+        targets = kind.facts["targets"] if dataset.spec.predicts == "numbers" else []
+        yield from units(kind, parts, targets)
+        yield from without_values(kind, parts)
+        if not parts.is_later:
+            yield from single_numbers(kind, parts)
+        yield from other_words(kind, parts)
+
+
+def units(kind: Table, parts: Parts, targets: Sequence[str]) -> Iterator[str]:
     """Yield a warning of columns, inputs or to predict, whose medians differ between clients as units do.
 
     Their factor is greater than `LEAST_FACTOR`, and than the square of how far, as a factor, the numbers of
     any client spread. All numbers are positive but few, and a client has at least `LEAST` of them.
     """
-    kind = dataset.kind
-    if not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
-        return
     import pandas as pd
 
     columns = {name: at.start for name, words, at in columns_of(kind) if not words}
     rows, owner = _by_part(parts.shares)
     table = pd.DataFrame(kind.train["x"][np.ix_(rows, list(columns.values()))], columns=list(columns))
-    if dataset.spec.predicts == "numbers":
-        table[kind.facts["targets"]] = kind.train["y"][rows]
+    if targets:
+        table[targets] = kind.train["y"][rows]
     by_client = table.groupby(owner)
     enough = by_client.count() >= LEAST
     low, middle, high = (by_client.quantile(q).where(enough) for q in SPREAD)
@@ -100,14 +104,12 @@ def warn_about_units(dataset: Dataset, parts: Parts) -> Iterator[str]:
         )
 
 
-def warn_about_parts_without_values(dataset: Dataset, parts: Parts) -> Iterator[str]:
+def without_values(kind: Table, parts: Parts) -> Iterator[str]:
     """Yield a warning of columns of which a client has no value, though by chance it would have one.
 
     All of its rows are filled with the same, by which a model can know them.
     """
-    kind, shares, sizes = dataset.kind, parts.shares, parts.shares.sizes
-    if not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
-        return
+    shares, sizes = parts.shares, parts.shares.sizes
     rows, owner = _by_part(shares)
     limit = log(CHANCE / max(1, len(kind.facts["columns"]) * len(shares)))
     found = []
@@ -126,15 +128,13 @@ def warn_about_parts_without_values(dataset: Dataset, parts: Parts) -> Iterator[
         )
 
 
-def warn_about_constant_parts(dataset: Dataset, parts: Parts) -> Iterator[str]:
+def single_numbers(kind: Table, parts: Parts) -> Iterator[str]:
     """Yield a warning of numbers of which a client has a single one, though by chance it would have others.
 
     All others have `FEWEST_NUMBERS` or more, since a flag may be off at one site, and this one in half of
     their rows at most; nor is it so of most clients, as of what is known of each, such as its beds.
     """
-    kind, sizes = dataset.kind, parts.shares.sizes
-    if not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
-        return
+    sizes = parts.shares.sizes
     rows, _ = _by_part(parts.shares)
     here = np.flatnonzero(sizes)
     starts = (np.cumsum(sizes) - sizes)[here]
@@ -175,16 +175,13 @@ def warn_about_pairs(dataset: Dataset) -> Iterator[str]:
             yield f"columns: words? {shown}; if they mean the same, write one word for both"
 
 
-def warn_about_words(dataset: Dataset, parts: Parts) -> Iterator[str]:
+def other_words(kind: Table, parts: Parts) -> Iterator[str]:
     """Yield a warning of categories for which a client has other words than all others: ``f`` for ``female``.
 
     It has two words or more, as the others have, and no chance would draw new ones so often: their rows
     have few words that are found only once. Of a later set only those count that are short for others', or
     spelt out.
     """
-    kind = dataset.kind
-    if not isinstance(kind, Table) or kind.train["x"].size > MOST_CELLS:
-        return
     rows, owner = _by_part(parts.shares)
     words = {name: words for name, words, _ in columns_of(kind)}
     limit = log(CHANCE / max(1, len(words) * len(parts.shares)))

@@ -8,16 +8,7 @@ from ..job.inputs import RunInputs
 from .copies import warn_about_contradictions, warn_about_copies, warn_about_same_clients
 from .inputs import warn_about_columns, warn_about_float_pictures
 from .leaks import warn_about_leaks
-from .parts import (
-    Parts,
-    warn_about_constant_parts,
-    warn_about_pairs,
-    warn_about_parts_without_values,
-    warn_about_scales,
-    warn_about_test_set,
-    warn_about_units,
-    warn_about_words,
-)
+from .parts import Parts, warn_about_pairs, warn_about_parts, warn_about_scales, warn_about_test_set
 from .targets import warn_about_labels, warn_about_targets
 
 
@@ -38,9 +29,6 @@ def warn_about_data(inputs: RunInputs) -> Iterator[str]:
         yield from warn_about_labels(dataset, config.predict != "auto" or "=" in config.label_column)
         yield from warn_about_same_clients(dataset)
         parts = Parts.of_clients(shares, inputs.client_names)
-        yield from warn_about_units(dataset, parts)
         yield from warn_about_scales(dataset, parts)
-        yield from warn_about_parts_without_values(dataset, parts)
-        yield from warn_about_constant_parts(dataset, parts)
-        yield from warn_about_words(dataset, parts)
+        yield from warn_about_parts(dataset, parts)
         yield from warn_about_targets(dataset, shares, inferred=config.problem == NOT_GIVEN)

@@ -1,4 +1,7 @@
-"""A registry for each key that names something; keys with ``NAME``, ``NAME:ARGUMENT`` or ``FILE.py:NAME``."""
+"""A registry for each key that names something; those of models and norms are in `models.named`.
+
+Keys have ``NAME``, ``NAME:ARGUMENT`` or ``FILE.py:NAME``.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar

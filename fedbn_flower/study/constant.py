@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -104,10 +102,11 @@ def no_better_than_usual(table: DataFrame, names: Sequence[str]) -> Iterator[str
 def turned_at_sites(cases: DataFrame) -> Iterator[str]:
     """Yield a line on the sites at which events have the lower scores, which chance would hardly do.
 
-    Without a difference an AUROC has the variance (a + b + 1) / 12ab, of a events and b other cases (Mann and
-    Whitney 1947). At most sites it is above 0.5. Cases of a group, such as a patient, are not independent:
-    each group has one mean score of its cases of a class.
+    By Mann and Whitney's test; at most sites the AUROC is above 0.5. Cases of a group, such as a patient,
+    are not independent: each group has one mean score of its cases of a class.
     """
+    from scipy.stats import mannwhitneyu
+
     of = ""
     if GROUP in cases and cases[GROUP].notna().any():
         of = "of mean scores by group "
@@ -116,14 +115,11 @@ def turned_at_sites(cases: DataFrame) -> Iterator[str]:
         cases = cases.reset_index()
     found, sites = [], list(cases.groupby(SITE, sort=False, observed=True))
     for site, here in sites:
-        events = int((here[TARGET] == 1).sum())
-        others = len(here) - events
-        if min(events, others) >= FEWEST_OTHERS:
-            error = math.sqrt((len(here) + 1) / (12 * events * others))
-            found.append((str(site), area := auroc(here), (area - 0.5) / error))
-    turned = [
-        f"{site} ({area:.2f})" for site, area, z in found if z < NormalDist().inv_cdf(CHANCE / len(sites))
-    ]
+        events, others = (here[SCORE][here[TARGET] == one] for one in (1, 0))
+        if min(len(events), len(others)) >= FEWEST_OTHERS:
+            above, chance = mannwhitneyu(events, others, alternative="less")
+            found.append((str(site), above / len(events) / len(others), chance))
+    turned = [f"{site} ({area:.2f})" for site, area, chance in found if chance < CHANCE / len(sites)]
     if turned and 2 * sum(area > 0.5 for _, area, _ in found) > len(found):
         yield (
             f"the AUROC {of}is below 0.5 at {listed(turned, MOST_SITES)}, and above at most other sites: "

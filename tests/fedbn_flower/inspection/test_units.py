@@ -11,12 +11,12 @@ from fedbn_flower.data.partition.shares import Shares
 from fedbn_flower.data.readers.arrays import PARTS, keep_arrays
 from fedbn_flower.inspection.parts import (
     Parts,
-    warn_about_constant_parts,
+    other_words,
+    single_numbers,
     warn_about_pairs,
-    warn_about_parts_without_values,
+    warn_about_parts,
     warn_about_scales,
-    warn_about_units,
-    warn_about_words,
+    without_values,
 )
 from fedbn_flower.job.checks.notices import warnings_of_data
 from fedbn_flower.job.inputs import inputs_of
@@ -49,7 +49,7 @@ def test_units_that_differ_between_sites_are_a_doubt(name, label):
     data = dataset_of(
         {"lab": lab, "b": np.resize([0.0, 1, 2, np.nan], 180), "y": np.resize([0, 1], 180)}, label
     )
-    lines = list(warn_about_units(data, BY_SITE))
+    lines = [line for line in warn_about_parts(data, BY_SITE) if "units?" in line]
     assert len(lines) == doubted
     if doubted:
         assert lines[0].startswith("columns: units? 'lab' has a median of ")
@@ -104,7 +104,7 @@ def test_a_site_without_any_value_of_a_column_is_a_doubt(kept, doubted):
     lab = np.where(there, np.arange(180.0), np.nan)
     word = np.where(there, np.resize(np.array(["x", "y"], object), 180), None)
     data = dataset_of({"lab": lab, "word": word, "label": np.resize([0, 1], 180)}, "label")
-    lines = list(warn_about_parts_without_values(data, BY_SITE))
+    lines = list(without_values(data.kind, BY_SITE))
     assert (
         lines == [f"columns: lacking? no training row has 'lab' at lyon, 'word' at lyon, {FILLED}"] * doubted
     )
@@ -133,7 +133,7 @@ def test_a_site_with_one_of_many_values_is_a_doubt(name):
         "columns: lacking? 'lab' is 0 at lyon, in each training row, and has many values elsewhere; if it "
         "stands for a missing value, leave it empty"
     )
-    assert list(warn_about_constant_parts(data, BY_SITE)) == [said] * doubted
+    assert list(single_numbers(data.kind, BY_SITE)) == [said] * doubted
 
 
 def test_two_words_for_yes_and_two_for_no_are_a_doubt():
@@ -169,7 +169,7 @@ def test_words_that_no_other_site_has_are_a_doubt(name):
         f"columns: words? no word of 'word' at lyon ({shown}) is found at another client; if they mean what "
         "others write, write the same words"
     )
-    assert list(warn_about_words(data, BY_SITE)) == [said] * doubted
+    assert list(other_words(data.kind, BY_SITE)) == [said] * doubted
 
 
 def test_a_run_says_all_of_its_sites_files(configured, tmp_path):
@@ -221,7 +221,7 @@ def test_one_number_at_many_of_a_thousand_sites_is_looked_for_in_each_column_onc
     shares = Shares.of([np.arange(i, 20000, 1000) for i in range(1000)])
     calls, unique = [], np.unique
     monkeypatch.setattr(np, "unique", lambda *args, **keys: calls.append(1) or unique(*args, **keys))
-    (line,) = warn_about_constant_parts(data, Parts.of_clients(shares, []))
+    (line,) = single_numbers(data.kind, Parts.of_clients(shares, []))
     assert "'lab' is 0 at client 0, 'lab' is 0 at client 1, " in line
     assert len(calls) == 1
 
