@@ -41,22 +41,21 @@ FURTHER = [pytest.param(names, marks=pytest.mark.exhaustive) for names in COVER[
 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [*EACH, *FURTHER], ids=title)
-def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, names):
+def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, killed, names):
     """Clients that sat out the last round included: half of them train in a round."""
     chosen = SAMPLED | names | PARTNERS.get(names["client"], {})
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    whole = tmp_path / "whole"
     expected = simulate(Federation(configured(**chosen, rounds=3)), whole, None).as_json()
-    simulate(Federation(configured(**chosen, rounds=2)), parts, None)
-    resumed = configured(**chosen, rounds=3, resume=str(parts))
-    got = simulate(Federation(resumed), parts, None).as_json()
-    assert (parts / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+    resumed = configured(**chosen, rounds=3, resume=str(killed))
+    got = simulate(Federation(resumed), killed, None).as_json()
+    assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     assert got["clients"] == expected["clients"]
 
     def rows(path):
         return [{k: v for k, v in r.items() if "seconds" not in k} for r in csv_rows(path)]
 
     for name in ("metrics.csv", "clients.csv"):
-        assert rows(parts / name) == rows(whole / name)
+        assert rows(killed / name) == rows(whole / name)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from itertools import combinations
 import pytest
 
 from fedbn_flower.core.errors import RunFailed, UserError
-from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 
 from ..server.test_participation import MIXED
 from ..server.test_personal_runs import CLIENTS, OBJECTIVES, UNIONS, keys_of
@@ -167,8 +166,8 @@ def found(folder, names):
 
 
 @pytest.mark.parametrize("names", list(marked()), ids=" and ".join)
-def test_two_features_are_refused_in_a_line_or_go_on_in_the_same_bits(finished, tmp_path, monkeypatch, names):
-    """Killed after the checkpoint of the second of three rounds."""
+def test_two_features_are_refused_in_a_line_or_go_on_in_the_same_bits(finished, tmp_path, killed, names):
+    """From what a kill after the second checkpoint of three rounds leaves."""
     keys = {"num_clients": 6, "partition": "dirichlet:1", "seed": 3, "rounds": 3, "model": "mlp-bn"}
     for name in names:
         keys |= FEATURES[name] if name in FEATURES else ALONE[name]
@@ -185,17 +184,5 @@ def test_two_features_are_refused_in_a_line_or_go_on_in_the_same_bits(finished, 
     assert len(refused.splitlines()) <= may_be, refused
     if refused:
         return
-    save, saved = CheckpointFolder.save, []
-
-    def save_and_die(*arguments, **more):
-        save(*arguments, **more)
-        saved.append(1)
-        if len(saved) == 2:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(CheckpointFolder, "save", save_and_die)
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "parts")
-    monkeypatch.setattr(CheckpointFolder, "save", save)
-    run(tmp_path / "parts", resume=str(tmp_path / "parts"))
-    assert found(tmp_path / "parts", names) == found(tmp_path / "whole", names)
+    run(killed, resume=str(killed))
+    assert found(killed, names) == found(tmp_path / "whole", names)
