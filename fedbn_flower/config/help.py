@@ -37,6 +37,7 @@ def inherited_flags() -> dict[str, list[Flag]]:
     return {title: _flags(settings) for title, settings in bases.items() if settings}
 
 
+@cache  # a parser has those of every class
 def flags_of(cls: type) -> list[Flag]:
     """The settings of an algorithm, except those inherited unchanged from its kind."""
     common = _inherited()

@@ -45,7 +45,7 @@ SMALL = {
     "client": f"{__name__}:Canary",
 }  # fmt: skip
 SAMPLINGS = {
-    "poisson": {"fraction_train": 0.5, "rounds": 5},
+    "poisson": {"fraction_train": 0.5, "rounds": 3},
     "fixed": {"dp_sampling": "fixed", "fraction_train": 0.25, "rounds": 4},
     "all": {"dp_sampling": "all", "rounds": 1},
     "secure": {"dp_secure_noise": True, "dp_sampling": "all", "rounds": 1},
@@ -131,8 +131,8 @@ def sample_from_the_public_seed(monkeypatch):
 @pytest.mark.parametrize("fault", [None, sample_from_the_public_seed])
 def test_a_sample_that_everybody_can_draw_is_found_out(configured, tmp_path, monkeypatch, fault):
     """Only the rounds count in which a canary would be drawn."""
-    values = {"fraction_train": 0.05, "rounds": 40}
+    values = {"fraction_train": 0.05, "rounds": 20}
     steps = steps_of(configured, tmp_path, monkeypatch, fault, **values)
-    known = np.array([drawn(t) for t in range(1, 41)])
+    known = np.array([drawn(t) for t in range(1, 21)])
     scores = ((steps - 0.5) * known).sum(0)
     assert (audited(scores, INSIDE, GUESSES, 1e-5) > CLAIM) == bool(fault)
