@@ -8,7 +8,7 @@ from typing import Any
 from ..core.stored import CONFIG, SEARCH_FILE, TRIALS, json_object, rows_of, seen
 from ..core.text import number_of
 from ..records.metrics import heading, percent, spelt, with_unit
-from ..results.plotting.plots import COLOURS, new_figure, plain
+from ..results.plotting.plots import COLOURS, new_axes, open_grid, plain
 from ..results.plotting.svg_figure import InlineFigure
 from ..results.report.html import gallery, page, paragraph, section
 from ..results.report.run_page import sentence
@@ -81,8 +81,7 @@ def trial_values(trials: Sequence[Mapping[str, str]], key: str, metric: str) -> 
         return None
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    figure = new_figure(4.6, 3.1)
-    axes = figure.subplots()
+    figure, axes = new_axes(4.6, 3.1)
     values: list[float] | list[str] = [trial[key] for trial in complete]
     with suppress(ValueError):
         numbers = values = [float(value) for value in values]
@@ -93,6 +92,5 @@ def trial_values(trials: Sequence[Mapping[str, str]], key: str, metric: str) -> 
             axes.xaxis.set_minor_formatter(NullFormatter())
     axes.plot(values, [percent(metric) * float(t["value"]) for t in complete], "o", color=COLOURS[0])
     axes.set(xlabel=key, ylabel=plain(with_unit(metric)))
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
+    open_grid(axes)
     return figure

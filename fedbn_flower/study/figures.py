@@ -16,7 +16,16 @@ from fedbn_flower.clients.problems.metrics.scores import CONFIDENCE, COUNT, HITS
 
 from ..records.cases import SCORE, TARGET
 from ..records.metrics import percent, spelt
-from ..results.plotting.plots import COLOURS, FLAT, MARKERS, legend_below, line_style, new_figure, plain
+from ..results.plotting.plots import (
+    COLOURS,
+    FLAT,
+    MARKERS,
+    legend_below,
+    line_style,
+    new_axes,
+    open_grid,
+    plain,
+)
 from ..results.terminal import shorten_middle
 from .decisions import calibration, decision_curve
 
@@ -44,8 +53,7 @@ def confusion_matrix(total: NDArray, names: Sequence[str]) -> InlineFigure:
     else:
         cells, columns = total, list(names)
     shares = cells / np.maximum(cells.sum(1, keepdims=True), 1)
-    figure = new_figure(4.6, 4.0)
-    axes = figure.subplots()
+    figure, axes = new_axes(4.6, 4.0)
     image = axes.imshow(shares, vmin=0, vmax=1, cmap="cividis", interpolation="none", aspect="auto")
     figure.colorbar(image, label="share of the row")
     axes.set(
@@ -113,11 +121,9 @@ FIGURES: dict[str, tuple[str, Draw]] = {
 
 def unit_axes(xlabel: str, ylabel: str) -> tuple[InlineFigure, Axes]:
     """Return a figure and its axes, both from 0 to 1."""
-    figure = new_figure(4.2, 3.6)
-    axes = figure.subplots()
+    figure, axes = new_axes(4.2, 3.6)
     axes.set(xlabel=xlabel, ylabel=ylabel, xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
+    open_grid(axes)
     return figure, axes
 
 
@@ -180,8 +186,7 @@ def curves_of_cases(cases: Mapping[str, DataFrame], whole: str, precision: bool)
 def gain_plot(points: Mapping[str, Sequence[tuple[float, float]]], metric: str) -> InlineFigure:
     """Draw a client's metric alone and with the others, a colour for each label, and the diagonal."""
     factor = percent(metric)
-    figure = new_figure(5.2, 4.6)
-    axes = figure.subplots()
+    figure, axes = new_axes(5.2, 4.6)
     every = [factor * value for of in points.values() for pair in of for value in pair]
     margin = 0.05 * (max(every) - min(every)) or 0.05
     ends = [min(every) - margin, max(every) + margin]
@@ -224,8 +229,7 @@ def critical_difference_diagram(
     places = [float(ranks[i]) for i in order]
     bars = joined(places, critical_difference)
     half, top = -(-len(names) // 2), STEP * (len(bars) + 1)
-    figure = new_figure(6.4, 1.2 + 0.24 * half + 0.2 * len(bars))
-    axes = figure.subplots()
+    figure, axes = new_axes(6.4, 1.2 + 0.24 * half + 0.2 * len(bars))
     last = len(names)
     for number, (name, rank) in enumerate(zip(names, places, strict=True)):
         left = number < half
@@ -260,16 +264,14 @@ BELOW = 0.25
 def decision_curves(table: DataFrame, event: str) -> InlineFigure:
     """Draw the net benefit by threshold probability: of the model, of all and of nobody."""
     found = decision_curve(table)
-    figure = new_figure(4.2, 3.6)
-    axes = figure.subplots()
+    figure, axes = new_axes(4.2, 3.6)
     most = max(float(found["model"].max()), float(found["all"].max()), 0.01)
     axes.set(xlabel=plain(f"threshold probability of {event}"), ylabel="net benefit", xlim=(0, 1))
     axes.set_ylim(-BELOW * most, 1.1 * most)
     styles = (("all", ":", "#999999"), ("nobody", "--", "#999999"), ("model", "-", COLOURS[0]))
     for name, style, colour in styles:
         axes.plot(found["probability"], found[name], style, color=colour, label=name, linewidth=1.4)
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
+    open_grid(axes)
     axes.legend(frameon=False, fontsize="small")
     return figure
 
@@ -279,8 +281,7 @@ def calibration_curve(table: DataFrame, event: str) -> InlineFigure | None:
     found = calibration(table)
     if found.empty:
         return None
-    figure = new_figure(4.2, 3.6)
-    axes = figure.subplots()
+    figure, axes = new_axes(4.2, 3.6)
     most = 1.05 * float(found[["high", "share", "score"]].max(axis=None))  # of one group there is no high
     axes.set(xlabel="mean score", ylabel=plain(f"share of {event}"), xlim=(0, most), ylim=(0, most))
     axes.plot([0, most], [0, most], ":", color="#999999", linewidth=1)
@@ -288,6 +289,5 @@ def calibration_curve(table: DataFrame, event: str) -> InlineFigure | None:
     axes.errorbar(
         found["score"], found["share"], lengths, fmt="o-", color=COLOURS[0], markersize=4, linewidth=1.4
     )
-    axes.grid(alpha=0.3)
-    axes.spines[["top", "right"]].set_visible(False)
+    open_grid(axes)
     return figure

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...records.metrics import percent, with_unit
 from ..terminal import shorten_middle
-from .plots import COLOURS, MARKERS, legend_below, new_figure, plain
+from .plots import COLOURS, MARKERS, legend_below, new_axes, plain
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from .svg_figure import InlineFigure
 
 Ends = tuple[float, float] | None
@@ -35,8 +37,7 @@ def by_site_plot(
     values = {label: found for label, found in values.items() if found}  # a method may have no run that ended
     factor = percent(metric)
     sites = list(dict.fromkeys(site for found in values.values() for site in found))
-    figure = new_figure(7, 1.2 + (0.14 + 0.1 * len(values)) * len(sites))
-    axes = figure.subplots()
+    figure, axes = new_axes(7, 1.2 + (0.14 + 0.1 * len(values)) * len(sites))
     for number, (label, found) in enumerate(values.items()):
         places = [sites.index(site) + APART * ((number + 0.5) / len(values) - 0.5) for site in found]
         means = [factor * mean(of) for of in found.values()]
@@ -50,13 +51,8 @@ def by_site_plot(
             markersize=4, color=colour, label=plain(label), elinewidth=1,
         )  # fmt: skip
         axes.axvline(mean(means), color=colour, linewidth=0.6, linestyle=":")
-    axes.set_yticks(range(len(sites)), [plain(name) for name in shorten_middle(sites, LABEL_LENGTH)])
-    axes.set_ylim(len(sites) - 0.5, -0.5)
-    axes.set_xlabel(plain(with_unit(metric)))
     axes.set_title(plain(title), fontsize="medium")
-    axes.grid(axis="x", alpha=0.3)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.tick_params(axis="y", length=0)
+    _name_rows(axes, sites, metric)
     legend_below(figure)
     return figure
 
@@ -72,19 +68,19 @@ def _spread(seeds: Sequence[float], ends: Ends) -> tuple[float, float]:
 def forest_plot(rows: Sequence[tuple[str, float, float, float]], metric: str) -> InlineFigure:
     """Draw rows of label, value, low and high end, the first one on top."""
     factor = percent(metric)
-    figure = new_figure(4.6, 0.8 + 0.24 * len(rows))
-    axes = figure.subplots()
+    figure, axes = new_axes(4.6, 0.8 + 0.24 * len(rows))
     for place, (_, value, low, high) in enumerate(rows):
         axes.plot([factor * low, factor * high], [place, place], "-", color=COLOURS[0], linewidth=1.4)
         axes.plot([factor * value], [place], "s", color=COLOURS[0], markersize=4)
-    axes.set_yticks(range(len(rows)), [plain(name) for name in _labels(rows)], fontsize="small")
-    axes.set_ylim(len(rows) - 0.5, -0.5)
+    _name_rows(axes, [label for label, *_ in rows], metric, fontsize="small")
+    return figure
+
+
+def _name_rows(axes: Axes, names: Sequence[str], metric: str, **how: Any) -> None:
+    """Name the rows of a plot, the first one on top, and the metric that it is of."""
+    axes.set_yticks(range(len(names)), list(map(plain, shorten_middle(names, LABEL_LENGTH))), **how)
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlabel(plain(with_unit(metric)))
     axes.grid(axis="x", alpha=0.3)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    return figure
-
-
-def _labels(rows: Sequence[tuple[str, float, float, float]]) -> list[str]:
-    return shorten_middle([label for label, *_ in rows], LABEL_LENGTH)

@@ -85,8 +85,7 @@ def class_counts(
     Up to `MAX_NAMED` clients are shown by name, if they have names.
     """
     clients, classes = counts.shape
-    figure = new_figure(5, 3.4)
-    axes = figure.subplots()
+    figure, axes = new_axes(5, 3.4)
     axes.set(xlabel="client", title=plain(title))
     names = list(map(plain, shorten_middle(names, NAME_LENGTH)))
     if clients > MAX_BARS or classes > MAX_BARS:
@@ -216,9 +215,14 @@ def legend_below(figure: "InlineFigure", columns: int = 2, **how: Any) -> None:
 def set_round_axes(axes: "Axes", ylabel: str) -> None:
     """Format axes whose x axis is the round."""
     axes.set(xlabel="round", ylabel=plain(with_unit(ylabel)))
+    open_grid(axes)
+    integer_ticks(axes)
+
+
+def open_grid(axes: "Axes") -> None:
+    """Draw a faint grid, and of the frame only the left and the lower line."""
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    integer_ticks(axes)
 
 
 def set_cost_axis(axes: "Axes", cost: str) -> None:
@@ -247,6 +251,12 @@ def new_figure(width: float, height: float) -> "InlineFigure":
         from .svg_figure import InlineFigure
 
     return InlineFigure(figsize=(width, height), layout="constrained")
+
+
+def new_axes(width: float, height: float) -> "tuple[InlineFigure, Axes]":
+    """Return a `new_figure` and its only axes."""
+    figure = new_figure(width, height)
+    return figure, figure.subplots()
 
 
 def save_figure(figure: "InlineFigure", path: Path) -> None:

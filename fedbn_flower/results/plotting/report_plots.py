@@ -22,7 +22,9 @@ from .plots import (
     legend_below,
     lies_on,
     line_style,
+    new_axes,
     new_figure,
+    open_grid,
     plain,
     set_cost_axis,
     set_round_axes,
@@ -40,8 +42,7 @@ EXTRA_WIDTH = 2.2  # points by which a covered line is wider than the line on to
 
 def metric_curve(run: Run, name: str, cost: str = "") -> InlineFigure:
     """Draw a held-out metric by round, or by one of `run_reader.COSTS`."""
-    figure = new_figure(4.6, 3.1)
-    axes = figure.subplots()
+    figure, axes = new_axes(4.6, 3.1)
     draw_curves(axes, run, name, run.costs(cost) if cost else None)
     if cost:
         set_cost_axis(axes, cost)
@@ -62,8 +63,7 @@ def mean_curves(
     The line is the mean of the runs that have the round. The band is one sample standard deviation (n - 1),
     where at least two runs have it. With the ``costs`` of the same runs each round is drawn at their mean.
     """
-    figure = new_figure(7, 3.9 + 0.17 * len(lines))
-    axes = figure.subplots()
+    figure, axes = new_axes(7, 3.9 + 0.17 * len(lines))
     seeds = seeds_text(list(map(len, lines.values())))
     factor = percent(metric)
     means = {label: _means(runs, factor) for label, runs in lines.items()}
@@ -127,8 +127,7 @@ def _multiples(run: Run, points: Mapping[int, Points], metric: str) -> InlineFig
             )
         axes.plot(list(values), list(values.values()), _marker(values), color=COLOURS[0], linewidth=1.6)
         axes.set_title(plain(name), fontsize="small")
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
+        open_grid(axes)
         integer_ticks(axes, TICKS)
         axes.tick_params(axis="x", labelsize="small")
     figure.supxlabel("round", fontsize="small")
@@ -144,8 +143,7 @@ def _marker(line: Points) -> str:
 def _heat_map(run: Run, points: Mapping[int, Points], metric: str) -> InlineFigure:
     rounds = sorted({r for values in points.values() for r in values})
     table = np.array([[values.get(r, np.nan) for r in rounds] for values in points.values()])
-    figure = new_figure(4.6, 3.6)
-    axes = figure.subplots()
+    figure, axes = new_axes(4.6, 3.6)
     edges = (0.5, len(rounds) + 0.5, len(points) - 0.5, -0.5)
     image = axes.imshow(table, aspect="auto", interpolation="none", cmap="cividis", extent=edges)
     figure.colorbar(image, label=plain(with_unit(metric)))
@@ -192,8 +190,7 @@ def epsilon_curve(run: Run) -> InlineFigure | None:
     points = run.points("epsilon")
     if not points:
         return None
-    figure = new_figure(4.6, 2.6)
-    axes = figure.subplots()
+    figure, axes = new_axes(4.6, 2.6)
     axes.plot(list(points), list(points.values()), _marker(points), color=COLOURS[0])
     if planned := (run.summary.privacy or {}).get("planned-epsilon"):
         axes.axhline(planned, linestyle=":", color="#999999", label="planned")

@@ -16,12 +16,12 @@ FEWEST_VALUES = 3
 WHICH_CASES = [held_out.one for held_out in HeldOut]
 
 
-def still_rising(run: Run, metric: str = "") -> str:
-    """Return a line if the metric has its best value in the last round, and gained much in the last fifth.
+def still_rising(run: Run) -> str:
+    """Return a line if the main metric is best in the last round, and gained much in the last fifth.
 
-    It is the mean of the last fifth of the rounds against that of the fifth before.
+    That is the mean of the last fifth of the rounds against that of the fifth before.
     """
-    metric = metric or run.main_metric
+    metric = run.main_metric
     _, column = headline([Group({}, [run])], metric)
     points = run.points(column)
     if len(points) < FEWEST_ROUNDS or not run.summary.rounds or run.told:  # which is better, nobody says
