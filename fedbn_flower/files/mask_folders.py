@@ -62,7 +62,7 @@ def has_mask_sites(folder: Path) -> bool | None:
     if not has_mask_folders(found):
         return None
     splits, _ = _splits(_by_context(found, IMAGES))
-    return _are_sites([_site(context, splits) for context in _by_context(found, IMAGES)])
+    return all(_site(context, splits) for context in _by_context(found, IMAGES))
 
 
 def decode_mask_folders(request: Request, found: Walk) -> Decoded:
@@ -91,7 +91,7 @@ def decode_mask_folders(request: Request, found: Walk) -> Decoded:
     if not pairs:
         refuse_unread(request.name, found.files)
         raise UserError(f"dataset: no images with masks in the folders {IMAGES!r} of {request.name!r}")
-    sites = _are_sites([pair.site for pair in pairs])
+    sites = all(pair.site for pair in pairs)
     refuse_other_sites(request, sites, "another partition: there are no folders of sites")
     if others := [path for path in found.files if path not in seen]:
         notes.append(Note("left out", f"{counted(others)}: not pictures in {IMAGES!r} or {MASKS!r}"))
@@ -150,10 +150,6 @@ def _split(context: Context, splits: Mapping[str, str]) -> str:
 
 def _site(context: Context, splits: Mapping[str, str]) -> str:
     return next((folder for folder in context.folders if folder not in splits), "")
-
-
-def _are_sites(sites: Sequence[str]) -> bool:
-    return all(sites)
 
 
 def _paired(

@@ -16,7 +16,7 @@ from ..data.labels import NUMBER
 from ..data.numeric import LEAST_LEVEL, LEVELS, PICTURES, Numeric, Table
 from ..data.partition.shares import Shares
 from ..data.splits.groups import MOST_AGAIN, are_shared, is_of_people
-from ..data.statistics import columns_of
+from ..data.statistics import columns_of, spread
 
 Numbers = NDArray[np.float64]
 
@@ -24,7 +24,7 @@ CELLS = 2**21
 """How many cells are looked at, but `FEWEST` rows at least; what is found there is checked on all rows."""
 FEWEST = 2**8
 CHANCE = 1e-3
-"""A warning's probability, over all columns, of whole numbers or words that are drawn at random."""
+"""A warning's probability, over all columns, if these were drawn at random."""
 MAX_SHOWN = 5
 LEAST = 20
 """Values of a column, below which its name or form says nothing."""
@@ -99,7 +99,7 @@ def warn_about_columns(
     if not isinstance(kind, Table) or not count:
         return
     features = len(kind.facts["columns"]) or 1
-    some = np.unique(np.linspace(0, count - 1, min(count, max(FEWEST, CELLS // features))).astype(np.int64))
+    some = spread(np.arange(count), max(FEWEST, CELLS // features))
 
     def found(what_of: Callable[[Column, float], str]) -> dict[str, str]:
         """Return what is said of each column; of some rows alone chance may do what it does not of all."""

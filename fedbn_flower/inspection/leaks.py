@@ -10,18 +10,13 @@ from numpy.typing import NDArray
 from ..core.text import quoted
 from ..data.dataset import Dataset
 from ..data.numeric import Numeric, Table
-from ..data.statistics import columns_of
+from ..data.statistics import columns_of, spread
 from .copies import hashes
+from .inputs import CELLS, CHANCE, FEWEST, MAX_SHOWN
 
 BY_VALUE, BY_THRESHOLD, BY_ORDER = "by its value", "by thresholds", "by its order"
-CELLS = 2**21
-"""How many cells are looked at, but `FEWEST` rows at least; what is found there is checked on all rows."""
-FEWEST = 2**8
 MOST_FEATURES = 2**15
 MAX_TARGETS = 8
-CHANCE = 1e-3
-"""A warning's probability, over all features, if they had nothing to do with the target."""
-MAX_SHOWN = 5
 
 Codes = NDArray[np.int64]
 
@@ -59,7 +54,7 @@ def warn_about_leaks(dataset: Dataset) -> Iterator[str]:
     features = x.shape[1]
     if not features or features > MOST_FEATURES or targets.shape[1] > MAX_TARGETS or len(x) < 2:
         return
-    rows = np.unique(np.linspace(0, len(x) - 1, min(len(x), max(FEWEST, CELLS // features))).astype(np.int64))
+    rows = spread(np.arange(len(x)), max(FEWEST, CELLS // features))
     columns, limit, is_part = _columns(dataset, features), log(CHANCE / features), len(rows) < len(x)
     some = x[rows]
     matrix = np.column_stack([column.of(some) for column in columns])

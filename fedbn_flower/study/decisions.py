@@ -200,16 +200,8 @@ def calibration(table: DataFrame, bins: int = BINS, least: int = LEAST_IN_BIN) -
     for low, high in _bins(np.sort(cases.scores), min(bins, len(table) // least), least):
         members = (low <= cases.scores) & (cases.scores <= high)
         found = share(cases.targets[members], cases.in_groups[members])
-        rows.append(
-            {
-                "cases": int(members.sum()),
-                "positives": int(cases.targets[members].sum()),
-                SCORE: float(cases.scores[members].mean()),
-                "share": found.value,
-                "low": found.low,
-                "high": found.high,
-            }
-        )
+        counts = int(members.sum()), int(cases.targets[members].sum())
+        rows.append([*counts, float(cases.scores[members].mean()), *found[:3]])
     return pd.DataFrame(rows, columns=columns)
 
 

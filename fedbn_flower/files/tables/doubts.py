@@ -13,10 +13,10 @@ from ...core.notes import Note, Row
 from ...core.text import listed, quoted
 from ...data.column_text import Feature, numeric
 from ...data.float32 import Distinct, facts_of, feature_of, may_lose
-from ...data.labels import NUMBER, same_word
+from ...data.labels import same_word
 from ...data.numeric import lost_targets, lost_values
 from .table_file import ReadTable
-from .words import GROUPS, as_text, is_nested, is_number
+from .words import as_text, is_nested, is_number, is_number_word
 from .words import listed as words_listed
 
 FEW, SHARE, MAX_SHOWN = 3, 0.02, 5
@@ -47,7 +47,7 @@ def refuse_totals(part: ReadTable) -> None:
         if is_number(part.frame[name]) or is_nested(part.frame[name]):
             continue
         column = part.frame[name].dropna()
-        odd = {word for word in set(as_text(column.drop_duplicates())) if not _is_number(word)}
+        odd = {word for word in set(as_text(column.drop_duplicates())) if not is_number_word(word.strip())}
         if not odd or not all(TOTAL.fullmatch(same_word(word)) for word in odd):
             continue
         words = as_text(column)
@@ -64,11 +64,6 @@ def refuse_totals(part: ReadTable) -> None:
             )
             found = f"{name!r} holds numbers and {words_listed(sorted(odd))}"
             raise UserError(f"dataset: {str(part.path)!r}: {found}; {totals}")
-
-
-def _is_number(word: str) -> bool:
-    word = word.strip()
-    return bool(NUMBER.fullmatch(word.replace(",", ".")) or GROUPS.fullmatch(word))
 
 
 POINTED = re.compile(r"[+-]?[1-9]\d{0,2}\.\d{3}")

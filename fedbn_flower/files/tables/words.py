@@ -111,6 +111,11 @@ def is_number_type(dtype: object) -> bool:
     return is_numeric_dtype(dtype) and not is_bool_dtype(dtype)
 
 
+def is_number_word(word: str) -> bool:
+    """Return whether a word is a number, whichever its signs."""
+    return bool(NUMBER.fullmatch(word.replace(",", ".")) or GROUPS.fullmatch(word))
+
+
 def category_numbers(column: "Series", feature: Feature, key: str) -> NDArray[np.int64]:
     """Return the index of each value in ``feature.values``, int64 (N,); ``len(values)`` if it is missing.
 
@@ -231,7 +236,7 @@ def _hint(word: str) -> str:
     for form, hint in ((NUMBER, NUMBERS), (DATE, DATES), (TIME, TIMES), (PAIR, PAIRS)):
         if form.fullmatch(word):
             return hint
-    if NUMBER.fullmatch(word.replace(",", ".")) or GROUPS.fullmatch(word):
+    if is_number_word(word):
         return SEPARATORS
     for sign, hint in ((MINUS, HYPHENS), (UNIT, UNITS)):
         bare = sign.sub("-" if sign is MINUS else "", word)

@@ -12,9 +12,8 @@ import numpy as np
 from ...core.errors import not_allowed
 from ...core.notes import Note
 from ...data.dataset import Request
-from ...data.labels import NUMBER
 from .missing import AUTO
-from .words import DATE, GROUPS, is_nested, is_number_type, listed
+from .words import DATE, is_nested, is_number_type, is_number_word, listed
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -228,7 +227,7 @@ def unread_texts(frame: "DataFrame", used: Collection[str]) -> list[str]:
         if is_number_type(column.dtype) or is_date_type(column.dtype) or is_nested(column) or column.empty:
             continue
         words = sorted(set(column.astype(str).str.strip()))
-        if all(NUMBER.fullmatch(word.replace(",", ".")) or GROUPS.fullmatch(word) for word in words):
+        if all(map(is_number_word, words)):
             cure = "name its signs, as in decimal=, or thousands=."
             found.append(f"{name!r} holds numbers as text, such as {words[0]!r}: {cure}")
         elif all(map(DATE.fullmatch, words)):

@@ -338,7 +338,8 @@ def _interval(metric: CaseMetric, cases: Cases, drawn: NDArray[np.float64] | Non
     if drawn is None:
         return by_formula(metric, cases, level) or NOTHING
     value = metric.value(cases)
-    fewest = FEWEST_OF_A_CLASS if metric.of_classes else FEWEST_OF_LONG_TAILS if _is_open(metric) else 2
+    is_open = any(map(math.isinf, metric.bounds))  # so that few cases may make most of it
+    fewest = FEWEST_OF_A_CLASS if metric.of_classes else FEWEST_OF_LONG_TAILS if is_open else 2
     is_mean = isinstance(metric, Mean)
     number = _events(cases, not is_mean) if metric.of_classes else len(np.unique(cases.in_groups))
     if number < fewest:
@@ -348,11 +349,6 @@ def _interval(metric: CaseMetric, cases: Cases, drawn: NDArray[np.float64] | Non
         return by_groups(value, [Part(deviation**2, number, 1 / number)], level, "bootstrap")
     error = deviation * _quantile(freedom, level)
     return _between_bounds(value, error, freedom + len(cases.sites), metric.bounds, level, "bootstrap")
-
-
-def _is_open(metric: CaseMetric) -> bool:
-    """Return whether a metric has no greatest or no least value, so that few cases may make most of it."""
-    return any(map(math.isinf, metric.bounds))
 
 
 def _events(cases: Cases, rarest: bool) -> int:
