@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import packages
-from ..core.errors import UserError, not_allowed
+from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from .agreement import toml_of
 
 HERE = frozenset(
@@ -101,10 +101,8 @@ def admitted_studies(file: Path) -> dict[str, str]:
     UserError
         When the file cannot be read, or has something else.
     """
-    try:
+    with os_errors_as_user_errors("studies", f"read {str(file)!r}"):
         lines = file.read_text().splitlines()
-    except OSError as error:
-        raise UserError(f"studies: cannot read {str(file)!r} ({error})") from None
     for line in lines:
         if not LINE.fullmatch(line):
             raise not_allowed("studies", line, f"a digest and a name a line in {str(file)!r}")

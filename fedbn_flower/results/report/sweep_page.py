@@ -170,10 +170,9 @@ def heat_table(groups: Sequence[Group], metric: str) -> str:
     width = f" The scale is at least {of} wide ({_shown(2 * noise, metric)})." if noise else ""
     words = f" {NO_COLOURS}" if isinf(noise) else width
     note = f"{legend([], metric)[:-1]}, {name}: {keys[0]} down, {keys[1]} across.{words}"
-    scale = "".join(f"<span>{_shown(value, metric)}</span>" for value in (low, high))
-    colours = f"linear-gradient(to right, rgb{DARK}, rgb{BRIGHT})"
-    scale = scale.replace("</span><span>", f'</span><i style="background: {colours}"></i><span>')
-    scale = "" if isinf(noise) else f'<div class="scale">{scale}</div>\n'
+    colours = f'<i style="background: linear-gradient(to right, rgb{DARK}, rgb{BRIGHT})"></i>'
+    ends = (f"<span>{_shown(value, metric)}</span>" for value in (low, high))
+    scale = "" if isinf(noise) else f'<div class="scale">{colours.join(ends)}</div>\n'
     return (
         f'<div class="scroll"><table class="coloured"><thead><tr><th></th>{head}</tr></thead>\n'
         f"<tbody>{body}</tbody></table></div>\n{scale}{paragraph(note, 'note')}"

@@ -245,11 +245,6 @@ class PooledFolds:
             return None
         return out_of_fold_table(rows, self._keys, self.compared_by, self._compared(rows, at_end))
 
-    def markdown(self, at_end: bool = True) -> str:
-        """Return the table in Markdown, with a title; empty before all folds of a run are done."""
-        table = self.table(at_end)
-        return f"\nOut of fold:\n\n{table.markdown()}" if table else ""
-
 
 def _is_new(column: str) -> bool:
     return column in (EVENTS, EVENT) or column.endswith((LOW, HIGH))
