@@ -46,8 +46,7 @@ def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, killed, names
     chosen = SAMPLED | names | PARTNERS.get(names["client"], {})
     whole = tmp_path / "whole"
     expected = simulate(Federation(configured(**chosen, rounds=3)), whole, None).as_json()
-    resumed = configured(**chosen, rounds=3, resume=str(killed))
-    got = simulate(Federation(resumed), killed, None).as_json()
+    got = simulate(Federation(configured(**chosen, rounds=3, resume=str(killed))), killed, None).as_json()
     assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
     assert got["clients"] == expected["clients"]
 
