@@ -121,12 +121,11 @@ def words_of(name, folder, cache_dir, rounds):
 @pytest.mark.usefixtures("pictures_not_drawn", "few_draws")
 @pytest.mark.parametrize("name", [path.stem for path in EXPERIMENTS if path.stem not in WHOLE])
 def test_its_first_run_runs_and_all_its_algorithms_are_made(name, tables, cache_dir, tmp_path, monkeypatch):
-    """For a round: that they run for more is `test_combinations`'s. Of those made small alike one runs."""
+    """For a round: that they run for more is `test_combinations`'s."""
     monkeypatch.chdir(tables)
     keys = ("strategy", "client", "objective", "loss", "model")
     configs = parse_command_line(words_of(name, tmp_path / "all", cache_dir, 1).split()).configs
-    if name == next((other for other, words in SMALL.items() if words == SMALL.get(name)), name):
-        assert simulate(Federation(configs[0]), tmp_path / "run", None).as_json()["failures"] == 0
+    assert simulate(Federation(configs[0]), tmp_path / "run", None).as_json()["failures"] == 0
     for config in {tuple(getattr(config, key) for key in keys): config for config in configs}.values():
         assert not Federation(config).unused, config
 
