@@ -299,7 +299,7 @@ def _partition(client: int | str, manifest: Mapping[str, Any]) -> int:
         if names.count(client) == 1:
             return int(names.index(client))
         raise not_allowed("client", client, _clients(manifest), hint(client, names))
-    if client not in range(manifest["num-clients"]):
+    if isinstance(client, bool) or client not in range(manifest["num-clients"]):
         raise not_allowed("client", client, _clients(manifest))
     return int(client)
 

@@ -9,10 +9,11 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType
 from flwr.serverapp import Grid
 
 from fedbn_flower.clients.modules.surroundings import usual_surroundings
+from fedbn_flower.clients.returned import WrongResult
 from fedbn_flower.strategies import PhaseReport, PseudoGradientStrategy
 from fedbn_flower.strategies.partial_sums import takes_sums
 
@@ -56,6 +57,7 @@ from .rounds import CollectedRound, History, TrainedRound, add_round, last_sure_
 from .site_memories import FoundMemory, SiteMemories, noting
 
 LOGGER = logging.getLogger("flwr.fedbn")
+RESULT = "(an ArrayRecord or None, a MetricRecord or None)"
 
 
 class Federation:
@@ -285,10 +287,14 @@ class Federation:
         """Apply the server rule to the round's answers."""
         began, strategy, moment, before = time.monotonic(), self.strategy, collected.moment, collected.before
         updated: ArrayRecord | None = None
-        metrics: MetricRecord | None = None
+        metrics: Mapping[str, object] | None = None
         with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
             if collected.train is None:
-                updated, metrics = strategy.aggregate_train(moment.number, collected.answers)
+                match strategy.aggregate_train(moment.number, collected.answers):
+                    case (None | ArrayRecord(), None | Mapping()) as found:
+                        updated, metrics = found
+                    case found:
+                        raise WrongResult(strategy, "aggregate_train", found, RESULT)
                 collected.train = strategy.phase_report
             elif collected.answers:
                 updated, metrics = strategy.step_train(collected.answers)
@@ -402,6 +408,8 @@ class Federation:
             found: list[FoundMemory] = []
             with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
                 metrics = strategy.aggregate_evaluate(number, noting(answers, found))
+                if not isinstance(metrics, Mapping | None):
+                    raise WrongResult(strategy, "aggregate_evaluate", metrics, "a MetricRecord or None")
             report = strategy.phase_report
             self.memories.note(exchange.grid, number, MessageType.EVALUATE, found)
         report.cases = cases_used(exchange.cases, strategy.node_directory, report)

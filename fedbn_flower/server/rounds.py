@@ -1,9 +1,10 @@
 """The state of a round between its steps, the history of complete rounds, and a run's totals."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from flwr.app import ArrayRecord, MessageType, MetricRecord
+from flwr.app import ArrayRecord, MessageType
 
 from fedbn_flower.strategies import PhaseReport, RuleState
 
@@ -59,7 +60,7 @@ class TrainedRound:
         The server's model when it began, the next one, the one that counts, and that as clients get it.
     train : PhaseReport
         What clients answered to the train messages.
-    metrics : MetricRecord, optional
+    metrics : Mapping, optional
         The strategy's mean of their metrics.
     seconds : float
         What it has taken.
@@ -75,7 +76,7 @@ class TrainedRound:
     counted: ArrayRecord
     sent: ArrayRecord
     train: PhaseReport
-    metrics: MetricRecord | None
+    metrics: Mapping[str, object] | None
     seconds: float = 0.0
     joint: JointEvaluation | None = None
     state: RuleState | None = None

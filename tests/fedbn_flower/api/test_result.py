@@ -110,6 +110,7 @@ def test_models_that_cannot_be_had_are_one_line(run, tmp_path):
     for load, words in (
         (result.model, "client: None is not allowed; expected 0 to 3: 5 entries, such as 2.weight"),
         (lambda: result.model(client=4), "client: 4 is not allowed; expected 0 to 3"),
+        (lambda: result.model(client=True), "client: True is not allowed; expected 0 to 3"),
         (lambda: result.model(client=other), f"expected one that has trained: {trained}"),
         (lambda: unsaved.model(client=0), "the run saved no local entries of clients"),
         (lambda: load_model(named.folder), "model: 'thin@.* to be given again, from Python: model=thin$"),

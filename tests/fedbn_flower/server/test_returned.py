@@ -7,6 +7,7 @@ from torch import nn
 from clients import Classification, FedAvgClient, Loss, Objective
 from clients.objectives import Outcome
 from fedbn_flower.core.errors import RunFailed, UserError
+from strategies import FedAvg
 
 
 def test_what_is_no_names_is_one_line_before_anything_starts(run, tmp_path):
@@ -41,7 +42,21 @@ def triple(change):
     return lambda self, parameters, config: change(*FedAvgClient.fit(self, parameters, config))
 
 
+def of_rule(name, change):
+    """A strategy of whose method the result is changed."""
+    return method(FedAvg, name, lambda self, *given: change(getattr(FedAvg, name)(self, *given)))
+
+
 SLIPS = {
+    "Own.aggregate_train returned None, expected (an ArrayRecord or None, a MetricRecord or None)": {
+        "strategy": of_rule("aggregate_train", lambda found: None)
+    },
+    "Own.aggregate_train returned ({'1.weight': an object of type Array": {
+        "strategy": of_rule("aggregate_train", lambda found: (dict(found[0]), found[1]))
+    },
+    "Own.aggregate_evaluate returned (0.5, {'loss'": {
+        "strategy": of_rule("aggregate_evaluate", lambda found: (0.5, found))
+    },
     "Own.fit returned None, expected (arrays, number of examples, metrics)": {
         "client": method(FedAvgClient, "fit", lambda self, parameters, config: None)
     },
