@@ -191,7 +191,7 @@ class Run:
         return names[::-1] if len(names) == 2 and events == names[:1] else names
 
     def points(self, column: str) -> Points:
-        """Return a column of ``metrics.csv``, by round; empty cells are left out."""
+        """Return a column of ``metrics.csv`` as a dict by round; empty cells are left out."""
         return {int(r["round"]): float(r[column]) for r in self.metrics if r.get(column)}
 
     def costs(self, cost: str) -> Points:
