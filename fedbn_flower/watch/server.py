@@ -25,7 +25,7 @@ from ..core.files import csv_lines, json_text
 from ..core.ground.columns import GLOBAL, POOLED
 from ..core.stored import damage_as_user_errors
 from ..records.metrics import spelt
-from ..results.report.style import STYLE
+from ..results.report.html import STYLE
 from .curves import MOST_LINES, ROUND, Federation, Line, Sites, csv_of, leading_column
 from .figures import curves, data_of, heat_map, swatches
 from .index import Entry, Index, Standing

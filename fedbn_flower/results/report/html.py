@@ -4,19 +4,21 @@ And write every figure of a report as a file of its own, as journals ask for the
 """
 
 import re
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from ...core.text import visible
-from .style import STYLE
 
 if TYPE_CHECKING:
     from ..plotting.drawer import DrawnApart
     from ..plotting.svg_figure import InlineFigure
 
+STYLE: str = tomllib.loads(Path(__file__).with_name("style.toml").read_text())["style"]
 _COLLECTED: "ContextVar[dict[str, InlineFigure] | None]" = ContextVar("figures", default=None)
 
 

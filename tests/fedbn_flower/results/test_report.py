@@ -6,8 +6,8 @@ import re
 import pytest
 
 from fedbn_flower.cli.parser import parse
+from fedbn_flower.results.report.html import STYLE
 from fedbn_flower.results.report.sections.closing import command_of
-from fedbn_flower.results.report.style import STYLE
 from fedbn_flower.results.report.sweep_page import colour_scale
 from fedbn_flower.results.report.tables import Table
 from fedbn_flower.results.run_reader import Run, dataset_name
