@@ -18,7 +18,7 @@ from .test_code_blocks import commands_of, flags_of_simulation
 pytestmark = pytest.mark.slow
 
 SITES = ["east", "north", "south"]
-FEW = {"medical": ("--pictures", "30", "--patients", "500"), "volumes": ("--scans", "10")}
+FEW = {"medical": ("--pictures", "15", "--patients", "500"), "volumes": ("--scans", "6")}
 FIGURES = {
     "medical": {
         "findings": ("auroc", "f1"),
@@ -80,7 +80,7 @@ def test_every_job_has_its_figures_by_site_and_inspect_says_what_is_quoted(page,
 
 def assert_quoted(inspected):
     (quoted,) = (block.body for block in blocks("volumes") if block.language == "text")
-    words = " ".join(quoted.split()).removeprefix("inputs ").replace("of 90 scans", "of 30 scans")
+    words = " ".join(quoted.split()).removeprefix("inputs ").replace("of 90 scans", "of 18 scans")
     found = " ".join(re.sub(r"<[^>]*>", " ", unescape(inspected)).split())
-    assert words.replace("60 of", "20 of") in found
+    assert words.replace("60 of", "12 of") in found
     assert "one slice is drawn" in found

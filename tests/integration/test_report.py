@@ -20,8 +20,8 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory, cache_dir):
-    """A run of two clients, one of many, and a sweep."""
+def runs(tmp_path_factory, cache_dir, pictures_never_drawn, draws_always_few):
+    """A run of two clients, one of many, and a sweep, whose reports are written by the command."""
     folder = tmp_path_factory.mktemp("runs")
     asked = {
         "two": "--rounds 3",
@@ -31,6 +31,7 @@ def runs(tmp_path_factory, cache_dir):
     common = ["--backend", "inline", "--cache-dir", str(cache_dir), "--run-dir"]
     for name, words in asked.items():
         assert main([*words.split(), *common, str(folder / name)]) == 0
+        assert main(["report", str(folder / name)]) == 0
     assert main(["compare", str(folder / "two"), str(folder / "sweep"), "--to", str(folder / "compare")]) == 0
     (folder / "compare" / "compare.html").rename(folder / "compare" / "report.html")
     return folder
@@ -38,14 +39,8 @@ def runs(tmp_path_factory, cache_dir):
 
 def browse(page, profile, *flags):
     """What the browser printed; nothing may be in its console."""
-    basic = [
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--hide-scrollbars",
-        "--enable-logging=stderr",
-    ]
-    command = [BROWSER, *basic, f"--user-data-dir={profile}", *flags, page.as_uri()]
+    own = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--enable-logging=stderr"]
+    command = [BROWSER, *own, f"--user-data-dir={profile}", *flags, page.as_uri()]
     done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=LONG)
     assert "CONSOLE" not in done.stderr
     return done.stdout
