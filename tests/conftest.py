@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import shutil
 import signal
 import sys
 from collections import Counter
@@ -29,6 +30,7 @@ from xdist.scheduler import LoadGroupScheduling
 from fedbn_flower.annexes import is_present
 from fedbn_flower.config.making import run_config
 from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 
 from .pictures import draw_none
 
@@ -75,7 +77,6 @@ FIRST = (
     "tests/fedbn_flower/privacy/test_audited_runs.py",
     "tests/integration/test_wheel.py",
     "tests/integration/test_sweeps.py",
-    "tests/fedbn_flower/results/test_resume.py",
     "tests/integration/test_ray.py",
     "tests/examples/test_notebooks.py",
     "tests/integration/test_api.py",
@@ -283,3 +284,19 @@ def configured(cache_dir):
         return run_config({key.replace("_", "-"): value for key, value in given.items()})
 
     return make
+
+
+@pytest.fixture
+def killed(tmp_path, monkeypatch):
+    """The folder that the run in ``whole`` leaves where it is killed after its second checkpoint."""
+    save, saved = CheckpointFolder.save, []
+
+    def save_and_copy(folder, checkpoint, memories, writer):
+        save(folder, checkpoint, memories, writer)
+        saved.append(1)
+        if len(saved) == 2:
+            writer.wait()
+            shutil.copytree(tmp_path / "whole", tmp_path / "parts")
+
+    monkeypatch.setattr(CheckpointFolder, "save", save_and_copy)
+    return tmp_path / "parts"

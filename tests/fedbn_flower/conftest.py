@@ -1,7 +1,5 @@
 """Shared by the tests of the app."""
 
-import shutil
-
 import pytest
 
 from fedbn_flower import UserError, simulate
@@ -9,7 +7,6 @@ from fedbn_flower.annexes import is_present
 from fedbn_flower.cli import main
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
-from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from fedbn_flower.runtime.simulation import simulate as simulated_in
 from fedbn_flower.server.federation import Federation
 
@@ -108,22 +105,6 @@ def refusal(configured):
 def finished(configured):
     """What the summary of a run in this process says; the run is in the folder."""
     return lambda folder, **keys: simulated_in(Federation(configured(**keys)), folder, None).as_json()
-
-
-@pytest.fixture
-def killed(tmp_path, monkeypatch):
-    """The folder that the run in ``whole`` leaves where it is killed after its second checkpoint."""
-    save, saved = CheckpointFolder.save, []
-
-    def save_and_copy(folder, checkpoint, memories, writer):
-        save(folder, checkpoint, memories, writer)
-        saved.append(1)
-        if len(saved) == 2:
-            writer.wait()
-            shutil.copytree(tmp_path / "whole", tmp_path / "parts")
-
-    monkeypatch.setattr(CheckpointFolder, "save", save_and_copy)
-    return tmp_path / "parts"
 
 
 @pytest.fixture

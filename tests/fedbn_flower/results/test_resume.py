@@ -31,30 +31,9 @@ from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site import memory_folder
 
-from ..combinations import COVER, EACH, title
 from .written import csv_rows
 
-PARTNERS = {"fedrep": {"head_epochs": 1}, "fixbn": {"fix_from": 3}}
 SAMPLED = {"partition": "dirichlet:0.5", "num_clients": 6, "fraction_train": 0.5, "target": "accuracy=0.05"}
-FURTHER = [pytest.param(names, marks=pytest.mark.exhaustive) for names in COVER[::2] if names not in EACH]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("names", [*EACH, *FURTHER], ids=title)
-def test_a_resumed_run_ends_in_the_same_bits(configured, tmp_path, killed, names):
-    """Clients that sat out the last round included: half of them train in a round."""
-    chosen = SAMPLED | names | PARTNERS.get(names["client"], {})
-    whole = tmp_path / "whole"
-    expected = simulate(Federation(configured(**chosen, rounds=3)), whole, None).as_json()
-    got = simulate(Federation(configured(**chosen, rounds=3, resume=str(killed))), killed, None).as_json()
-    assert (killed / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
-    assert got["clients"] == expected["clients"]
-
-    def rows(path):
-        return [{k: v for k, v in r.items() if "seconds" not in k} for r in csv_rows(path)]
-
-    for name in ("metrics.csv", "clients.csv"):
-        assert rows(killed / name) == rows(whole / name)
 
 
 @pytest.fixture(scope="module")

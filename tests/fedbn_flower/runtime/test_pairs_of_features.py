@@ -1,6 +1,6 @@
 """Every two features: refused in one line, or the same bits where the run was killed and went on.
 
-Every two names of algorithms: `test_combinations`, and, where all clients answer, `test_resume` of results.
+Every two names of algorithms: `test_combinations`, and, where all clients answer, that of `integration`.
 """
 
 import csv

@@ -20,7 +20,6 @@ from fedbn_flower.server.federation import Federation
 from fedbn_flower.server.one_exchange import REASONS, JointEvaluation
 from fedbn_flower.strategies import FedAvg
 
-from ..combinations import COVER, EACH, title
 from ..records.helpers import rows_of
 from ..supernodes import PowerCut, SuperNodes, run_app
 
@@ -129,15 +128,6 @@ def test_a_run_finds_the_same_in_fewer_exchanges(keys, compared):
     others = len([one for one in grid.exchanges if one == ["evaluate"]])
     questions = 3 if "selection" in keys else 0  # who is to train is asked by itself
     assert others == 1 + questions + (1 if "holdout_clients" in keys else 0)
-
-
-FURTHER = [pytest.param(names, marks=pytest.mark.exhaustive) for names in COVER if names not in EACH]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("names", [*EACH, *FURTHER], ids=title)
-def test_so_does_every_combination_of_algorithms(names, compared):
-    compared(**FOUR | names | {"rounds": 2, "fraction_train": 0.75, "val_fraction": 0.1})
 
 
 @pytest.mark.sampled(2)
