@@ -197,11 +197,11 @@ def train(message, context):
         assert found[-1] == "counts [4, 4, 2, 4, 4]"
 
 
-def test_auto_moves_to_workers_once_they_pay_and_changes_nothing(both, tmp_path, pool, monkeypatch):
+def test_auto_moves_to_workers_once_they_pay_and_changes_nothing(tmp_path, on_the_pool, monkeypatch):
     folder = write_app(tmp_path / "app", client=DRAWS)
     (folder / "small_app" / "part.py").write_text("def add(a, b):\n    return a + b\n")
     settings = {"num_supernodes": 6, "run_config": {"num-server-rounds": 4}}
-    inline, _ = both(folder, **settings)
+    inline = run_app(folder, seed=3, backend="inline", run_dir=tmp_path / "inline", **settings)
     monkeypatch.setattr(auto_grid, "START", 0.0)
     monkeypatch.setattr("fedbn_flower.runtime.ray.background.os.getloadavg", lambda: (0.0, 0.0, 0.0))
     monkeypatch.setattr(running, "is_debugged", lambda: False)
@@ -212,7 +212,7 @@ def test_auto_moves_to_workers_once_they_pay_and_changes_nothing(both, tmp_path,
         wait_for(lambda: grid._pool.ready or not grid._pool.started)
 
     monkeypatch.setattr(auto_grid.AutoGrid, "_consider", consider_and_wait)
-    moved = run_app(folder, seed=3, run_dir="auto", **settings)
+    moved = run_app(folder, seed=3, run_dir=tmp_path / "auto", **settings)
     assert moved.place["backend"] == "ray"
     assert_equal(inline, moved)
 
