@@ -57,7 +57,6 @@ from .rounds import CollectedRound, History, TrainedRound, add_round, last_sure_
 from .site_memories import FoundMemory, SiteMemories, noting
 
 LOGGER = logging.getLogger("flwr.fedbn")
-RESULT = "(an ArrayRecord or None, a MetricRecord or None)"
 
 
 class Federation:
@@ -290,14 +289,12 @@ class Federation:
         metrics: Mapping[str, object] | None = None
         with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
             if collected.train is None:
-                match strategy.aggregate_train(moment.number, collected.answers):
-                    case (None | ArrayRecord(), None | Mapping()) as found:
-                        updated, metrics = found
-                    case found:
-                        raise WrongResult(strategy, "aggregate_train", found, RESULT)
+                found = strategy.aggregate_train(moment.number, collected.answers)
+                updated, metrics = _checked_step(strategy, "aggregate_train", found)
                 collected.train = strategy.phase_report
             elif collected.answers:
-                updated, metrics = strategy.step_train(collected.answers)
+                found = strategy.step_train(collected.answers)
+                updated, metrics = _checked_step(strategy, "step_train", found)
         self.memories.note(moment.exchange.grid, moment.number, MessageType.TRAIN, collected.memories)
         self.memories.check()
         model = self.extensions.published(updated or before, before, collected.sent, moment)
@@ -369,7 +366,8 @@ class Federation:
         def configure() -> Iterable[Message]:
             with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
                 grid = moment.exchange.grid
-                return list(self.strategy.configure_train(moment.number, sent, told, grid))
+                found = self.strategy.configure_train(moment.number, sent, told, grid)
+                return _checked_messages(self.strategy, "configure_train", found)
 
         return moment.exchange.train(arrays, configure)
 
@@ -391,7 +389,8 @@ class Federation:
         told = ConfigRecord(self._told(MessageType.EVALUATE, trained.moment.splits, trained.moment))
         number, grid = trained.moment.number, trained.moment.exchange.grid
         with errors_of_custom_rules(self.config, ONE_LINE_ERRORS):
-            return list(self.strategy.configure_evaluate(number, trained.sent, told, grid))
+            found = self.strategy.configure_evaluate(number, trained.sent, told, grid)
+            return _checked_messages(self.strategy, "configure_evaluate", found)
 
     def _evaluated(self, trained: TrainedRound) -> tuple[PhaseReport, dict[str, float]]:
         """Return the clients' evaluation of the next model, and the round's means over clients."""
@@ -462,3 +461,21 @@ class Federation:
             last=moment.last or bool(diverged),
             state=trained.state or self.strategy.rule_state.snapshot(),
         )
+
+
+def _checked_step(
+    rule: PseudoGradientStrategy, method: str, found: object
+) -> tuple[ArrayRecord | None, Mapping[str, object] | None]:
+    """Return the next model and metrics that a rule's method returned, which may be anybody's."""
+    match found:
+        case (None | ArrayRecord() as model, None | Mapping() as metrics):
+            return model, metrics
+    raise WrongResult(rule, method, found, "(an ArrayRecord or None, a MetricRecord or None)")
+
+
+def _checked_messages(rule: PseudoGradientStrategy, method: str, found: object) -> list[Message]:
+    """Return the messages that a rule's method returned, which may be anybody's."""
+    messages = list(found) if isinstance(found, Iterable) else found
+    if not isinstance(messages, list) or not all(isinstance(one, Message) for one in messages):
+        raise WrongResult(rule, method, messages, "Messages")
+    return messages

@@ -54,6 +54,15 @@ SLIPS = {
     "Own.aggregate_train returned ({'1.weight': an object of type Array": {
         "strategy": of_rule("aggregate_train", lambda found: (dict(found[0]), found[1]))
     },
+    "Own.step_train returned None, expected (an ArrayRecord or None, a MetricRecord or None)": {
+        "strategy": of_rule("step_train", lambda found: None)
+    },
+    "Own.configure_train returned None, expected Messages": {
+        "strategy": of_rule("configure_train", lambda found: None)
+    },
+    "Own.configure_evaluate returned a list of str, expected Messages": {
+        "strategy": of_rule("configure_evaluate", lambda found: ["node 1"])
+    },
     "Own.aggregate_evaluate returned (0.5, {'loss'": {
         "strategy": of_rule("aggregate_evaluate", lambda found: (0.5, found))
     },
