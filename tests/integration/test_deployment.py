@@ -127,7 +127,7 @@ def test_the_guide_from_nothing_to_the_model_of_a_simulation_through_deaths(hosp
     assert missed, output
     assert missed == list(range(missed[0], missed[-1] + 1))
     assert 1 < missed[0] <= missed[-1] < done
-    assert f"round {missed[0]}, train: partition 1 dropped: Error: Node Unavailable" in output
+    assert f"{missed[0]},train,1,Error: Node Unavailable" in (folder / "failures.csv").read_text()
 
     wait_for(lambda: superlink.starts == 2)
     assert wait_until_answers(hospital.port)
