@@ -1,16 +1,10 @@
-"""TRIPOD+AI and, of images and volumes, CLAIM: which items a model card says something of.
-
-G. Collins et al.: TRIPOD+AI statement: updated guidance for reporting clinical prediction models that use
-regression or machine learning methods. BMJ 385, 2024, doi:10.1136/bmj-2023-078378.
-
-A. Tejani et al.: Checklist for Artificial Intelligence in Medical Imaging (CLAIM): 2024 Update. Radiology:
-Artificial Intelligence 6(4), 2024, doi:10.1148/ryai.240300. Its numbers and subjects are those of
-https://rsna.github.io/claim, in words of our own.
-"""
+"""TRIPOD+AI and, of images and volumes, CLAIM: which items a model card says something of."""
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
+from pathlib import Path
 
 from ..core.input_spec import InputSpec
 from ..core.notes import GROUPED
@@ -20,86 +14,12 @@ from ..results.run_reader import Run
 
 IMBALANCE = ("class-balanced", "logit-adjusted", "calc", "weighted-bce")
 """Losses that treat rare classes in another way."""
-TRIPOD: Mapping[str, str] = {
-    "1 Title": "",
-    "2 Abstract": "",
-    "3 Background": "",
-    "4 Objectives": "",
-    "5 Source of data": "Data",
-    "6 Participants": "Data",
-    "7 Data preparation": "Data",
-    "8 Outcome": "Model",
-    "9 Predictors": "Model",
-    "10 Sample size": "Data",
-    "11 Missing data": "",
-    "12 Analytical methods": "Training",
-    "13 Class imbalance": "",
-    "14 Fairness": "Fairness",
-    "15 Model output": "Model",
-    "16 Training versus evaluation": "Evaluation",
-    "17 Ethical approval": "",
-    "18 Open science": "Software",
-    "19 Patient and public involvement": "",
-    "20 Participants of the study": "Data",
-    "21 Model development": "Training",
-    "22 Model specification": "Aggregation",
-    "23 Model performance": "Evaluation",
-    "24 Model updating": "",
-    "25 Interpretation": "",
-    "26 Limitations": "",
-    "27 Usability": "",
-}
-"""The items of TRIPOD+AI, each with the paragraph of the methods that says something of it."""
 IMAGE_AXES = 3
 """Channels, height and width, at least."""
 MISSING = "missing"
-CLAIM: Mapping[str, str] = {
-    "1 Title or abstract: AI methodology, its category": "",
-    "2 Abstract: design, methods, results, conclusions": "",
-    "3 Background, intended use and role": "",
-    "4 Aims, objectives, hypotheses": "",
-    "5 Prospective or retrospective": "",
-    "6 Study goal": "",
-    "7 Data sources": "Data",
-    "8 Inclusion and exclusion criteria": "",
-    "9 Data pre-processing": "Model",
-    "10 Selection of data subsets": "",
-    "11 De-identification": "",
-    "12 Missing data": "",
-    "13 Image acquisition protocol": "",
-    "14 Reference standard: method": "",
-    "15 Reference standard: rationale": "",
-    "16 Reference standard: source of annotations": "",
-    "17 Annotation of the test set": "",
-    "18 Variability within and between raters": "",
-    "19 Assignment of data to partitions": "Data",
-    "20 Level at which partitions are disjoint": "",
-    "21 Intended sample size": "",
-    "22 Detailed description of the model": "Model",
-    "23 Software": "Software",
-    "24 Initialisation of parameters": "",
-    "25 Details of training": "Training",
-    "26 Selection of the final model": "",
-    "27 Ensembling": "",
-    "28 Metrics of performance": "Evaluation",
-    "29 Significance and uncertainty": "",
-    "30 Robustness or sensitivity analysis": "",
-    "31 Explainability or interpretability": "",
-    "32 Evaluation on internal data": "Evaluation",
-    "33 Testing on external data": "",
-    "34 Clinical trial registration": "",
-    "35 Numbers included and excluded": "",
-    "36 Demographic and clinical characteristics by partition": "",
-    "37 Performance and its uncertainty": "",
-    "38 Diagnostic performance and its precision": "",
-    "39 Failure analysis": "",
-    "40 Limitations": "",
-    "41 Implications for practice": "",
-    "42 Full protocol or further technical details": "",
-    "43 Availability of software, model and data": "Software",
-    "44 Funding and the role of funders": "",
-}
-"""Each with the paragraph of the card that says something of it, whatever the run; see `_of_run`."""
+ITEMS: dict[str, dict[str, str]] = tomllib.loads(Path(__file__).with_name("checklists.toml").read_text())
+TRIPOD, CLAIM = ITEMS["TRIPOD"], ITEMS["CLAIM"]
+"""Each item with the paragraph of the methods that says something of it, whatever the run; see `_of_run`."""
 IN_CARD = {"Training": "Model", "Aggregation": "Model", "Evaluation": "Metrics"}
 """The section of the card that a paragraph is in, where it has another name."""
 

@@ -115,45 +115,24 @@ def _epsilon_at(folder: Path, found: Mapping[str, Any]) -> EpsilonAt:
 
 
 def _card(run: Run, found: Mapping[str, Any], epsilon_at: EpsilonAt) -> str:
-    config, (who, whom), doubt = run.config, protected(found), in_doubt(found)
-    rates = "".join(
+    config, (who, whom), said = run.config, protected(found), not_held(found)
+    rates = (
         f"| {100 * rate:g} % | {100 * rate:g} % | {100 * attack_success(rate, epsilon_at):.3g} % |\n"
         for rate in FALSE_POSITIVE_RATES
     )
-    warned = f"**{said}**\n\n" if (said := not_held(found)) else ""
     versions = dict(config.get("versions") or {}) | {"dp-accounting": version("dp-accounting")}
-    value, delta = found["epsilon"], found["delta"]
-    names = " ".join(short(str(config.get(key, ""))) for key in ("strategy", "client", "objective"))
-    return f"""# {short(str(config.get("model", "model")))}
-
-A model that was trained by federated learning under differential privacy: {run.summary.rounds}
-rounds of {names}.
-
-## What is guaranteed
-
-{warned}- **Who is protected:** {who}.
-- **From whom:** {whom}, whatever they know besides and compute from these files.
-- **How much:** epsilon {value:.4g} at delta {delta:g}. The odds that {doubt}
-  change by a factor of
-  e^{value:.4g} = {exp(min(value, 700)):.3g} at most, but for a probability of {delta:g}.
-- **Assuming:** {assumed(found)}{SECRET_SAMPLE if keeps_sample(found) else ""} Other releases from the
-  same data add their epsilons to this one.
-
-The best attack that tells whether {doubt}:
-
-| it is wrong of those who did not | right by guessing | right at most |
-|---|---|---|
-{rates}
-Noise: {found["noise"]:g} times the clip, sampling `{found["sampling"]}`, {found["published"]} models
-published, claim `{found["claim"]}`.
-
-## Files
-
-- `model.safetensors`: the model.
-- `privacy.jsonl`: the ledger, a line for each model that was published.
-- Nothing else of the run is covered by this guarantee.
-
-## Versions
-
-{", ".join(f"{name} {number}" for name, number in versions.items())}
-"""
+    template = Path(__file__).with_name("release_card.md").read_text(encoding="utf-8")
+    return template.format(
+        **{key: found[key] for key in ("epsilon", "delta", "noise", "sampling", "published", "claim")},
+        model=short(str(config.get("model", "model"))),
+        rounds=run.summary.rounds,
+        names=" ".join(short(str(config.get(key, ""))) for key in ("strategy", "client", "objective")),
+        warned=f"**{said}**\n\n" if said else "",
+        who=who,
+        whom=whom,
+        doubt=in_doubt(found),
+        odds=exp(min(found["epsilon"], 700)),
+        assumed=f"{assumed(found)}{SECRET_SAMPLE if keeps_sample(found) else ''}",
+        rates="".join(rates),
+        versions=", ".join(f"{name} {number}" for name, number in versions.items()),
+    )
