@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ UNNAMED = re.compile(r"Unnamed: \d+(\.\d+)*|__index_level_\d+__")
 SAMPLE = 2**16
 CHUNK = 2**20
 CELL = 40
-"""Bytes of a cell while a table is decoded: as it is read, encoded, and in its split. Measured: 40 to 55."""
+"""Bytes of a cell while a table is decoded: as it is read, encoded, and in its split. Measured: 40 to 65."""
 LOOKED_AT = 8
 """Rows that are looked at for a title above the header."""
 WESTERN = "cp1252"
@@ -98,6 +98,8 @@ class Layout:
 
     Parameters
     ----------
+    content : bytes
+        The file's, which is read once.
     separator, encoding, decimal : str
         Its separator of fields, its encoding as Python calls it, and its decimal sign.
     above : int
@@ -106,6 +108,7 @@ class Layout:
         See `checked_names`.
     """
 
+    content: bytes = field(repr=False)
     separator: str
     encoding: str
     above: int
@@ -115,8 +118,8 @@ class Layout:
     """Whether there is text above the header that is no comment."""
 
     @classmethod
-    def of(cls, path: Path, encoding: str = AUTO, header_row: int = 0) -> "Layout":
-        """Look at the beginning of a file, as ``--encoding`` and ``--header-row`` say.
+    def of(cls, path: Path, content: bytes, encoding: str = AUTO, header_row: int = 0) -> "Layout":
+        """Look at the beginning of a file's content, as ``--encoding`` and ``--header-row`` say.
 
         A mark at the beginning decides the encoding. The separator is the comma, semicolon, tab or bar,
         whichever is most frequent in the header outside quotes. Lines above it that begin with
@@ -127,41 +130,40 @@ class Layout:
         ------
         UserError
             When the names are not allowed, or the file is empty or of another encoding.
-        OSError
-            When the file cannot be read.
         """
-        lines, cells = _counted(path)
+        lines, cells = _counted(content)
         check_fits("dataset", f"about {lines} rows of {str(path)!r}", cells * CELL)
-        with opened(path) as file:
-            beginning = file.peek(3)
-            marked = (e for mark, e in BYTE_ORDER_MARKS.items() if beginning.startswith(mark))
-            encoding = next(marked, "") or (_encoding_of(path) if encoding == AUTO else _known(encoding))
-            text = io.TextIOWrapper(file, encoding=encoding, newline="")
-            try:
-                above = header_row - 1 if header_row else _lines_above(text)
-                text.seek(0)
-                for _ in range(above):
-                    text.readline()
-                header = _whole_line(text)
-                separator = _separator(header)
-                first = _whole_line(text)
-                sample = text.read(SAMPLE)
-            except UnicodeDecodeError as error:
-                found = f"dataset: {str(path)!r} {not_of(encoding, error)}"
-                raise Misread(found, encoding="latin-1") from None
+        marked = (found for mark, found in BYTE_ORDER_MARKS.items() if content.startswith(mark))
+        encoding = next(marked, "") or (_encoding_of(content) if encoding == AUTO else _known(encoding))
+        try:
+            content.decode(encoding)
+        except UnicodeDecodeError as error:
+            raise Misread(f"dataset: {str(path)!r} {not_of(encoding, error)}", encoding="latin-1") from None
+        above = header_row - 1 if header_row else _lines_above(_text(content, encoding))
+        text = _text(content, encoding, above)
+        header = _whole_line(text)
+        separator = _separator(header)
+        first = _whole_line(text)
+        sample = text.read(SAMPLE)
         if not header.strip():
             if above:
                 raise not_allowed("header-row", header_row, f"a row of {str(path)!r}, which has no such one")
             raise UserError(f"dataset: {str(path)!r} is empty")
         lines_there = [header, first, *itertools.islice(sample.splitlines(), LOOKED_AT)]
-        if not header_row and (row := _header_below_title(path, encoding, lines_there)):
-            return replace(cls.of(path, encoding, row), has_title=True)
+        if not header_row and (row := _header_below_title(path, content, encoding, lines_there)):
+            return replace(cls.of(path, content, encoding, row), has_title=True)
         names = checked_names(fields(header, separator), str(path))
         check_fits("dataset", f"about {lines} rows of {str(path)!r}", lines * len(names) * CELL)
-        return cls(separator, encoding, above, names)
+        return cls(content, separator, encoding, above, names)
 
 
-def _header_below_title(path: Path, encoding: str, lines: Sequence[str]) -> int:
+def content_of(path: Path) -> bytes:
+    """Read a text, see `opened`."""
+    with opened(path) as file:
+        return file.read()
+
+
+def _header_below_title(path: Path, content: bytes, encoding: str, lines: Sequence[str]) -> int:
     """Return which line is the header below a title: one of words with twice the fields of the first line.
 
     Of ``Title;;;`` the title alone counts. All below have as many, and some are numbers. It is 0 if the first
@@ -187,7 +189,8 @@ def _header_below_title(path: Path, encoding: str, lines: Sequence[str]) -> int:
         above = 1 if alone else len(fields(lines[0], separator))
         if not (is_header and as_many and 2 * above <= len(words)):
             continue
-        row = _line_of(path, encoding, line)
+        same = (n for n, one in enumerate(_text(content, encoding), 1) if one.strip() == line.strip())
+        row = next(same)
         if any(NUMBER.fullmatch(cell.replace(",", ".")) for cells in below for cell in cells):
             return row
         raise Misread(
@@ -219,48 +222,35 @@ def title_rows(rows: Sequence[Sequence[object]]) -> int:
     return 0
 
 
-def _line_of(path: Path, encoding: str, wanted: str) -> int:
-    """Return which line of a file a header is, from 1 on."""
-    with opened(path) as file:
-        lines = io.TextIOWrapper(file, encoding=encoding, newline="")
-        return next(number for number, line in enumerate(lines, 1) if line.strip() == wanted.strip())
-
-
 def fields(line: str, separator: str) -> list[str]:
     """Return the fields of a line; blanks before one do not count."""
     return next(csv.reader(io.StringIO(line, newline=""), delimiter=separator, skipinitialspace=True), [])
 
 
-def _numbered_records(path: Path, layout: Layout) -> Iterator[tuple[int, list[str]]]:
-    """Yield each row below the header that is not blank, with its number in the file, from 1 on."""
-    with opened(path) as file:
-        text = io.TextIOWrapper(file, encoding=layout.encoding, newline="")
-        for _ in range(layout.above):
-            text.readline()
-        rows = enumerate(_rows(text, layout.separator), start=layout.above + 1)
-        not_blank = ((number, row) for number, row in rows if any(row) or len(row) > 1)
-        next(not_blank, None)
-        yield from not_blank
+def _numbered_records(layout: Layout) -> Iterator[tuple[int, list[str]]]:
+    """Return each row below the header that is not blank, with its number in the file, from 1 on."""
+    text = _text(layout.content, layout.encoding, layout.above)
+    rows = enumerate(_rows(text, layout.separator), start=layout.above + 1)
+    not_blank = ((number, row) for number, row in rows if any(row) or len(row) > 1)
+    return itertools.islice(not_blank, 1, None)
 
 
-def numbers_of_rows(path: Path, layout: Layout, count: int) -> NDArray[np.int64]:
+def numbers_of_rows(layout: Layout, count: int) -> NDArray[np.int64]:
     """Return which row of a spreadsheet each of ``count`` rows below the header is, from 1 on.
 
     Lines above the header and blank ones count, and what stands in quotes is in one row.
     """
     first = layout.above + 2
-    with opened(path) as file:
-        lines = sum(1 for _ in io.TextIOWrapper(file, encoding=layout.encoding, newline=""))
-    if lines == first + count - 1:
+    if sum(1 for _ in _text(layout.content, layout.encoding)) == first + count - 1:
         return np.arange(first, first + count)
-    return np.fromiter((number for number, _ in _numbered_records(path, layout)), np.int64)
+    return np.fromiter((number for number, _ in _numbered_records(layout)), np.int64)
 
 
 def is_text_table(path: Path) -> bool:
     """Return whether a text file, whatever its name, has a header and rows of as many fields, two or more."""
     try:
-        layout = Layout.of(path)
-        found = [len(row) for _, row in itertools.islice(_numbered_records(path, layout), LOOKED_AT)]
+        layout = Layout.of(path, content_of(path))
+        found = [len(row) for _, row in itertools.islice(_numbered_records(layout), LOOKED_AT)]
     except (UserError, OSError, UnicodeDecodeError, csv.Error):
         return False
     return len(layout.names) > 1 and set(found) == {len(layout.names)}
@@ -310,18 +300,20 @@ def _separator(line: str) -> str:
     return max(SEPARATORS, key=re.sub('"[^"]*"', "", line).count)
 
 
-def _encoding_of(path: Path) -> str:
+def _text(content: bytes, encoding: str, above: int = 0) -> io.TextIOWrapper:
+    """Return what is below so many lines of a text."""
+    text = io.TextIOWrapper(io.BytesIO(content), encoding, newline="")
+    for _ in range(above):
+        text.readline()
+    return text
+
+
+def _encoding_of(content: bytes) -> str:
     """Return the encoding of a text without a mark: Western if it is not UTF-8 and may be that."""
     with suppress(UnicodeDecodeError):
-        for _ in _chunks(path, "utf-8"):
-            pass
+        content.decode()
         return "utf-8"
-    end = ""
-    for chunk in _chunks(path, WESTERN):
-        if ODD_THERE.search(end + chunk):
-            return "utf-8"  # which is what is asked for
-        end = chunk[-2:]
-    return WESTERN
+    return "utf-8" if ODD_THERE.search(content.decode(WESTERN, "replace")) else WESTERN
 
 
 def _known(encoding: str) -> str:
@@ -343,17 +335,7 @@ def not_of(encoding: str, error: UnicodeDecodeError) -> str:
     )
 
 
-def _chunks(path: Path, encoding: str) -> Iterator[str]:
-    with opened(path) as file:
-        text = io.TextIOWrapper(file, encoding, "strict" if encoding == "utf-8" else "replace", newline="")
-        yield from iter(lambda: text.read(CHUNK), "")
-
-
-def _counted(path: Path) -> tuple[int, int]:
-    """Return how many lines a file has, and how many fields, both at most, by its bytes alone."""
-    lines = others = 0
-    with opened(path) as file:
-        for chunk in iter(lambda: file.read(CHUNK), b""):
-            lines += max(map(chunk.count, (b"\n", b"\r")))
-            others += max(map(chunk.count, map(str.encode, SEPARATORS)))
-    return lines + 1, lines + others + 1
+def _counted(content: bytes) -> tuple[int, int]:
+    """Return how many lines a text has, and how many fields, both at most, by its bytes alone."""
+    lines = max(map(content.count, (b"\n", b"\r")))
+    return lines + 1, lines + max(map(content.count, map(str.encode, SEPARATORS))) + 1

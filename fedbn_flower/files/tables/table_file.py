@@ -1,5 +1,6 @@
 """Read table files."""
 
+import io
 import re
 import warnings
 from collections import Counter
@@ -14,12 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed
-from ...core.free_memory import check_size, opened
+from ...core.free_memory import check_size
 from ...core.notes import Note
 from ...core.text import number_of
 from ...data.dataset import Request
 from ...data.splits import origins
-from .header import LOOKED_AT, WESTERN, Layout, Misread, checked_names, not_of, numbers_of_rows, title_rows
+from .header import (
+    LOOKED_AT,
+    WESTERN,
+    Layout,
+    Misread,
+    checked_names,
+    content_of,
+    not_of,
+    numbers_of_rows,
+    title_rows,
+)
 from .labels import Asked
 from .large import check_parquet, check_sheet
 from .missing import AUTO, Missing
@@ -70,7 +81,7 @@ class ReadTable:
     def words_taken(self, columns: Sequence[str]) -> dict[str, Counter[str]]:
         """Count the words that were taken for missing values without being asked to, by column.
 
-        The file is read once more if some of the columns have missing values.
+        The text is looked at once more if some of the columns have missing values.
         """
         columns = [name for name in columns if name in self.frame and self.frame[name].isna().any()]
         found: dict[str, Counter[str]] = {}
@@ -94,7 +105,7 @@ class ReadTable:
         """
         count = len(self.frame)
         if self.layout:
-            rows = numbers_of_rows(self.path, self.layout, count)
+            rows = numbers_of_rows(self.layout, count)
             return origins.of_rows(name, rows) if len(rows) == count else np.zeros(count, "S1")
         if self.is_sheet:
             return origins.of_rows(name, np.arange(count) + 2 + self.above)
@@ -130,9 +141,8 @@ class ReadTable:
         if not (layout := self.layout):
             return
         of_text = {"usecols": [layout.names.index(name) for name in names], "dtype": str}
-        with opened(self.path) as file:
-            read = {**_of_layout(layout), **of_text, "keep_default_na": False, "chunksize": ROWS_OF_TEXT}
-            yield from pd.read_csv(file, **read)
+        read = {**_of_layout(layout), **of_text, "keep_default_na": False, "chunksize": ROWS_OF_TEXT}
+        yield from pd.read_csv(io.BytesIO(layout.content), **read)
 
 
 def words_taken(tables: Iterable[ReadTable], columns: Sequence[str]) -> dict[str, Counter[str]]:
@@ -220,14 +230,12 @@ def _of_layout(layout: Layout) -> dict[str, object]:
 def _read_text(path: Path, request: Request) -> ReadTable:
     """Read a text; all that is wrong with how it is written is said in one line."""
     wrong: list[str] = []
-    asked = request
+    asked, content = request, content_of(path)
     while True:
         try:
-            found = _text_as_asked(path, asked)
+            found = _text_as_asked(path, content, asked)
             break
-        except (Misread, UnicodeDecodeError) as error:
-            if not isinstance(error, Misread):  # far below the header
-                error = Misread(f"dataset: {str(path)!r} {not_of(error.encoding, error)}", encoding="latin-1")
+        except Misread as error:
             if str(error) in wrong:  # as with a mark that lies
                 raise UserError(at_once(wrong)) from None
             wrong.append(str(error))
@@ -247,11 +255,11 @@ def at_once(wrong: Sequence[str]) -> str:
     return "; ".join([first, *(one.removeprefix("dataset: ") for one in others)])
 
 
-def _text_as_asked(path: Path, request: Request) -> ReadTable:
+def _text_as_asked(path: Path, content: bytes, request: Request) -> ReadTable:
     import pandas as pd
 
     written = Written.asked(request)
-    layout = Layout.of(path, request.encoding, request.header_row)
+    layout = Layout.of(path, content, request.encoding, request.header_row)
     asked = Asked.of(request, layout.names)
     missing = _missing(request, asked)
     words = missing.for_pandas(layout.names)
@@ -259,10 +267,8 @@ def _text_as_asked(path: Path, request: Request) -> ReadTable:
     def read(names: list[str], layout: Layout = layout) -> "DataFrame":
         with warnings.catch_warnings(action="error", category=pd.errors.ParserWarning):
             of_layout = {**_of_layout(layout), "names": names}
-            with opened(path) as file:
-                return pd.read_csv(
-                    file, na_values=words, keep_default_na=False, low_memory=False, **of_layout
-                )
+            of_words = {"na_values": words, "keep_default_na": False, "low_memory": False}
+            return pd.read_csv(io.BytesIO(content), **of_words, **of_layout)
 
     notes = []
     try:

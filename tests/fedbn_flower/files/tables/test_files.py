@@ -1,12 +1,15 @@
 """Which files are a table, at sites too; what their names are, and how much of them fits."""
 
+import gzip
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from fedbn_flower.core.errors import UserError
+from fedbn_flower.core.free_memory import opened
 from fedbn_flower.data.statistics import features
-from fedbn_flower.files.tables import table_files
+from fedbn_flower.files.tables import header, table_files
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.site_facts import SiteCounts
 from fedbn_flower.site.inputs import local_task
@@ -141,3 +144,17 @@ def test_many_columns_are_named_by_looking_each_up_once(monkeypatch, load, tmp_p
         )
         load(tmp_path / f"{columns}.csv", columns=",".join(table.columns))
     assert counts[400] < 8 * counts[100] + 100
+
+
+def test_a_text_is_read_once(load, tmp_path, monkeypatch):
+    """Packed, Western, with a title, decimal commas, a word for missing values and a unit."""
+    rows = [f"{i};{i},5;{['NA', 'Jürg'][i % 2]};0{i % 9};{i % 2}" for i in range(40)]
+    text = "\n".join(["Patienten;;;;", "a;b;c;unit;label", *rows])
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(text.encode("cp1252")))
+    read = []
+    monkeypatch.setattr(header, "opened", lambda path: read.append(path) or opened(path))
+    data = load(tmp_path / "t.csv.gz", unit_column="unit")
+    assert any("decimal commas" in note.text for note in data.notes)
+    assert any("words taken for missing values" in note.text for note in data.notes)
+    assert set(data.train.unit_names) <= {f"0{i}" for i in range(9)}
+    assert read == [tmp_path / "t.csv.gz"]
