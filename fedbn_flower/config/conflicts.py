@@ -10,15 +10,15 @@ from fedbn_flower.clients.modules.optimizers import WITHOUT_PLAIN_STEP, check_op
 from fedbn_flower.strategies.aggregation.named_means import named_mean
 
 from ..core.errors import Conflict, Unused, UserError, refuse, unknown_name
-from ..data.images.augment import check_augment
-from ..data.images.shift_spec import PLAIN, domains
+from ..data.images.augment import parts_of
+from ..data.images.shift_spec import PLAIN
 from ..extensions import Extension
-from ..models import InputSpec
 from ..models.named import NORM, models_named
 from ..names import made, name_now
+from .data_request import of_splits
 from .named_algorithms import EXTENSION, REGISTRIES, Named, extension_classes, settings_of
 from .run_config import RunConfig
-from .schedules import CONSTANT, check_schedule
+from .schedules import CONSTANT, Schedule
 
 
 def check_conflicts(config: RunConfig, algorithms: Sequence[Named]) -> None:
@@ -44,9 +44,7 @@ def _conflicts(config: RunConfig, algorithms: Sequence[Named]) -> Iterator[Confl
     values, of_strategy = config.to_user_config(), settings_of(algorithms[0].cls)
     settings = dict(config.algorithm_settings)
     yield from of_requirements(algorithms, values)
-    InputSpec.parse(config.dataset)
-    domains(config.feature_shift)
-    check_augment(config.augment, bool(config.normalize))
+    yield from of_splits(config)
     made(NORM, config.norm)
     yield from _of_optimizer(config)
     yield from _of_schedules(config, of_strategy)
@@ -146,6 +144,10 @@ def _of_data(config: RunConfig) -> Iterator[Conflict]:
     if config.reference == "pooled" and config.feature_shift != PLAIN:
         wanted = f"{PLAIN!r} with reference 'pooled': the examples would be in several domains"
         yield Conflict("feature-shift", config.feature_shift, wanted)
+    of_torchvision = [one for one in parts_of(config.augment) if one.startswith("torchvision:")]
+    if config.normalize and of_torchvision:
+        wanted = f"false with augment {of_torchvision[0]!r}, which takes intensities in [0, 1]"
+        yield Conflict("normalize", config.normalize, wanted)
     if not (config.final_test or config.val_fraction):
         yield Conflict("final-test", False, "true without val-fraction: nothing else is held out")
 
@@ -167,14 +169,17 @@ def _of_start(config: RunConfig) -> Iterator[Conflict]:
 
 
 def _of_schedules(config: RunConfig, of_strategy: Iterable[str]) -> Iterator[Conflict]:
-    """Yield invalid schedules, and one for a rate that the rule does not have."""
-    check_schedule("client-lr-schedule", config.client_lr_schedule, config.client_lr, config.rounds)
+    """Yield schedules that do not fit the rounds, and one for a rate that the rule does not have."""
     text, rate = config.server_lr_schedule, dict(config.algorithm_settings).get("server-lr")
     has_rate = "server-lr" in of_strategy and isinstance(rate, int | float)
     if text != CONSTANT and not has_rate:
         wanted = f"{CONSTANT!r} with strategy {config.strategy!r}, which has no server-lr"
         yield Conflict("server-lr-schedule", text, wanted)
-    check_schedule("server-lr-schedule", text, float(rate or 1) if has_rate else 1.0, config.rounds)
+    of_client = ("client-lr-schedule", config.client_lr_schedule, config.client_lr)
+    of_server = ("server-lr-schedule", text, float(rate or 1) if has_rate else 1.0)
+    for key, value, base in (of_client, of_server):
+        if wanted := Schedule.parse(value).misfit(base, config.rounds):
+            yield Conflict(key, value, wanted)
 
 
 def _of_bounds(config: RunConfig, settings: Mapping[str, Any]) -> Iterator[Conflict]:

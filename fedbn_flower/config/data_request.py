@@ -9,16 +9,13 @@ from flwr.app import UserConfigValue
 from fedbn_flower.clients import Problem
 
 from .. import annexes
-from ..core.errors import Conflict, UserError, refuse
+from ..core.errors import Conflict, UserError
 from ..core.ground.columns import HeldOut
 from ..data import MADE, Dataset, Request, cache_folder, load_dataset
 from ..data.dataset import GROUP_KEY
 from ..data.readers.digits import SCANNERS
 from ..data.readers.digits import SITES as SCANNED
 from ..data.sources import is_function
-from ..data.splits.groups import pattern_of
-from ..data.splits.split_by import SplitBy
-from ..data.splits.subgroups import attributes_of
 from ..models import InputSpec
 from ..names import DATASET, PROBLEM, as_user_error
 from .named_algorithms import NOT_GIVEN
@@ -63,6 +60,7 @@ def request_of(config: RunConfig, data_path: str = "") -> Request:
     """Return a run's request for its dataset, or for that in a SuperNode's ``data_path``."""
     name, shape = data_path or config.dataset, InputSpec.parse(config.dataset)
     made = name.startswith(tuple(MADE))
+    predict, predict_by = _predict(config, shape)
     return Request(
         name,
         config.image_column,
@@ -72,7 +70,7 @@ def request_of(config: RunConfig, data_path: str = "") -> Request:
         clients=config.num_clients if made else 0,
         seed=config.seed if made else 0,
         feature_shift=config.feature_shift,
-        predict=_predict(config, shape),
+        predict=predict,
         columns=config.columns,
         missing_values=config.missing_values,
         of_site=bool(data_path),
@@ -81,7 +79,7 @@ def request_of(config: RunConfig, data_path: str = "") -> Request:
         split_by=config.split_by,
         joined=bool(config.folds),
         private=config.dp != "none" and not data_path,
-        predict_by=_predict_by(config, shape),
+        predict_by=predict_by,
         spacing=config.spacing,
         window=config.window,
         subgroups=config.subgroups,
@@ -93,20 +91,15 @@ def request_of(config: RunConfig, data_path: str = "") -> Request:
     )
 
 
-def _predict_by(config: RunConfig, shape: InputSpec | None) -> tuple[str, str] | None:
-    """The key, other than ``predict``, that determines how a table's labels are read."""
-    if config.predict != NOT_GIVEN or (config.problem == NOT_GIVEN and not shape):
-        return None
-    return (DATASET.key, config.dataset) if shape else (PROBLEM.key, config.problem)
-
-
-def _predict(config: RunConfig, shape: InputSpec | None) -> str:
-    """How a table's labels are read: by the keys, the shape, or the problem."""
+def _predict(config: RunConfig, shape: InputSpec | None) -> tuple[str, tuple[str, str] | None]:
+    """How a table's labels are read, and the key, other than ``predict``, that says so, with its value."""
     if config.predict != NOT_GIVEN:
-        return config.predict
+        return config.predict, None
     if shape:
-        return shape.predicts
-    return predicted_by(None if config.problem == NOT_GIVEN else PROBLEM.find(config.problem))
+        return shape.predicts, (DATASET.key, config.dataset)
+    if config.problem == NOT_GIVEN:
+        return NOT_GIVEN, None
+    return predicted_by(PROBLEM.find(config.problem)), (PROBLEM.key, config.problem)
 
 
 def predicted_by(problem: type[Problem] | None) -> str:
@@ -119,22 +112,18 @@ ALL_RUNS = "run_sim.py and experiment files do all of them"
 
 def with_splits(config: RunConfig) -> RunConfig:
     """Return the configuration with the values that its splits imply: which clients are held out, and whose
-    examples clients are evaluated on.
-
-    Raises
-    ------
-    UserError
-        When these keys are incompatible, or a value is invalid.
+    examples clients are evaluated on; `of_splits` says whether they are compatible.
     """
-    refuse(_conflicts(config))
     implied = implied_by_splits(config)
     return config.model_copy(update={name.replace("-", "_"): value for name, value in implied.items()})
 
 
 def implied_by_splits(config: RunConfig) -> dict[str, UserConfigValue]:
     """Return the values of other keys that these imply."""
-    implied: dict[str, UserConfigValue] = {"eval-data": "local"} if _of_each_client(config) else {}
-    return implied | ({"holdout-clients": 1} if config.leave_one_site_out else {})
+    of_each = bool(_of_each_client(config)) and config.eval_data != "global"
+    implied: dict[str, UserConfigValue] = {"eval-data": "local"} if of_each else {}
+    held_out = max(1, config.holdout_clients)
+    return implied | ({"holdout-clients": held_out} if config.leave_one_site_out else {})
 
 
 def _of_each_client(config: RunConfig) -> HeldOut | None:
@@ -142,23 +131,16 @@ def _of_each_client(config: RunConfig) -> HeldOut | None:
     return HeldOut.FOLDS if config.folds else HeldOut.SITE if config.leave_one_site_out else None
 
 
-def _conflicts(config: RunConfig) -> Iterator[Conflict]:
-    yield from _of_groups(config)
+def of_splits(config: RunConfig) -> Iterator[Conflict]:
+    """Yield incompatible keys of the splits."""
+    if config.group_column and config.dp_unit not in ("", config.group_column):
+        yield Conflict("group-column", config.group_column, f"{config.dp_unit!r}, the dp-unit, or none")
     yield from _of_folds(config)
     if config.leave_one_site_out or config.left_out >= 0:
         yield from _of_left_out(config)
     if (held_out := _of_each_client(config)) and config.eval_data == "global":
         wanted = f"'local' with {held_out.key}: clients are evaluated on their own examples"
         yield Conflict("eval-data", config.eval_data, wanted)
-
-
-def _of_groups(config: RunConfig) -> Iterator[Conflict]:
-    pattern_of("group-column", config.group_column)
-    if config.group_column and config.dp_unit not in ("", config.group_column):
-        yield Conflict("group-column", config.group_column, f"{config.dp_unit!r}, the dp-unit, or none")
-    if config.split_by:
-        SplitBy.parse(config.split_by)
-    attributes_of(config.subgroups)
 
 
 def _of_folds(config: RunConfig) -> Iterator[Conflict]:

@@ -154,9 +154,10 @@ def _validated(given: Mapping[str, Any]) -> RunConfig:
     try:
         return RunConfig.model_validate(of_run)
     except ValidationError as error:
-        wrong = {str(one["loc"][0]) for one in error.errors()}
+        wrong = {str(one["loc"][0]): one.get("ctx", {}).get("error") for one in error.errors()}
         key = next(filter(wrong.__contains__, RUN_KEYS))
-        raise not_allowed(key, of_run[key], allowed(RUN_KEYS[key])) from None
+        told = wrong[key] if isinstance(wrong[key], UserError) else None
+        raise told or not_allowed(key, of_run[key], allowed(RUN_KEYS[key])) from None
 
 
 def _of_default(error: UserError) -> UserError:

@@ -103,7 +103,7 @@ class RunConfig(
         schedules = {"client-lr": self.client_lr_schedule, "server-lr": self.server_lr_schedule}
         base: dict[str, Any] = {**dict(self.algorithm_settings), "client-lr": self.client_lr}
         return {
-            key: base[key] * Schedule.parse(f"{key}-schedule", text).factor(server_round, self.rounds)
+            key: base[key] * Schedule.parse(text).factor(server_round, self.rounds)
             for key, text in schedules.items()
             if text != CONSTANT
         }

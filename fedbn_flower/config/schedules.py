@@ -17,8 +17,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..core.errors import not_allowed
-
 CONSTANT = "constant"
 FORMS = (
     "constant, cosine[:MIN], linear[:MIN], step:EVERY:FACTOR, exponential:FACTOR, or warmup:N+ before one of "
@@ -74,26 +72,23 @@ class Schedule:
     warmup: int = 0
 
     @classmethod
-    def parse(cls, key: str, text: str) -> "Schedule":
+    def parse(cls, text: str) -> "Schedule":
         """Parse the value of a key.
 
         Raises
         ------
-        UserError
-            For any other form.
+        ValueError
+            For any other form than `FORMS`.
         """
         rise, plus, after = text.partition("+")
-        try:
-            warmup = _warmup(rise) if plus else 0
-            shape, *arguments = (after if plus else text).split(":")
-            numbers = tuple(map(float, arguments))
-            _, checks, needed = _SHAPES[shape]
-        except (KeyError, ValueError):
-            raise not_allowed(key, text, FORMS) from None
+        warmup = _warmup(rise) if plus else 0
+        shape, *arguments = (after if plus else text).split(":")
+        numbers = tuple(map(float, arguments))
+        _, checks, needed = _SHAPES.get(shape, (None, (), 1))
         if not needed <= len(numbers) <= len(checks):
-            raise not_allowed(key, text, FORMS)
+            raise ValueError(text)
         if not all(check(number) for check, number in zip(checks, numbers, strict=False)):
-            raise not_allowed(key, text, FORMS)
+            raise ValueError(text)
         return cls(shape, numbers, warmup)
 
     @property
@@ -108,6 +103,19 @@ class Schedule:
         shape, _, _ = _SHAPES[self.shape]
         return shape(server_round - self.warmup, rounds - self.warmup, *self.arguments)
 
+    def misfit(self, rate: float, rounds: int) -> str:
+        """Return what is allowed in place of a schedule that does not fit the number of rounds; else ''."""
+        if self.warmup >= rounds:
+            return f"a warm-up of fewer rounds than the run's {rounds}"
+        try:
+            last = rate * self.factor(rounds, rounds)
+        except OverflowError:
+            last = math.inf
+        fits = 0 < last < math.inf
+        return (
+            "" if fits else f"a rate that is positive and finite; in round {rounds}, the last, it is {last}"
+        )
+
 
 def _warmup(text: str) -> int:
     """Return N of ``warmup:N``; ValueError for anything else."""
@@ -115,23 +123,3 @@ def _warmup(text: str) -> int:
     if word != "warmup" or int(rounds) < 1:
         raise ValueError(text)
     return int(rounds)
-
-
-def check_schedule(key: str, text: str, rate: float, rounds: int) -> None:
-    """Refuse a schedule that does not fit the number of rounds.
-
-    Raises
-    ------
-    UserError
-        Also for a text that is no schedule.
-    """
-    schedule = Schedule.parse(key, text)
-    if schedule.warmup >= rounds:
-        raise not_allowed(key, text, f"a warm-up of fewer rounds than the run's {rounds}")
-    try:
-        last = rate * schedule.factor(rounds, rounds)
-    except OverflowError:
-        last = math.inf
-    if not 0 < last < math.inf:
-        wanted = f"a rate that is positive and finite; in round {rounds}, the last, it is {last}"
-        raise not_allowed(key, text, wanted)

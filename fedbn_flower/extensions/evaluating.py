@@ -13,9 +13,10 @@ from typing import Annotated, Any, Literal
 
 from ..core.errors import Conflict
 from ..core.ground.columns import RECALIBRATED
-from ..core.ground.settings import KeyGroup, setting
+from ..core.ground.settings import KeyGroup, form, setting
 from ..core.ground.wire import ADAPT_BN, CASES, FINE_TUNE, LOSS, RECALIBRATE
 from ..core.text import SUBGROUPS
+from ..data.splits.subgroups import attributes_of
 from ..records.events import RoundResult, RunInfo
 from .base import Moment, ServerHook
 from .declared import About
@@ -127,7 +128,7 @@ class PredictionsKeys(KeyGroup):
         description="write predictions.parquet, a row for each held-out case; auto does up to "
         f"{MOST_SCORES:,} scores, more with subgroups, and none with dp",
     )
-    subgroups: Annotated[str, SUBGROUPS] = setting(
+    subgroups: Annotated[str, SUBGROUPS, form(attributes_of)] = setting(
         "",
         description="columns of a table by whose values held-out cases have metrics of their own, such as "
         "sex,age>=65; whether they are inputs does not change",

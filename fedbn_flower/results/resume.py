@@ -183,7 +183,7 @@ def _going_by_rounds(config: RunConfig) -> Iterator[tuple[str, UserConfigValue]]
     """The keys and values by which what a round does depends on how many there are."""
     values = config.to_user_config()
     for key in ("client-lr-schedule", "server-lr-schedule"):
-        if Schedule.parse(key, str(values[key])).goes_by_rounds:
+        if Schedule.parse(str(values[key])).goes_by_rounds:
             yield key, values[key]
     for one in named(values):
         if "rounds" in flags(one.cls) and not values.get("fix-from"):

@@ -1,21 +1,26 @@
 """The keys of a run that do not have a file of their own, in groups; a group's docstring is its title."""
 
+from functools import partial
 from typing import Annotated, Literal
 
 from fedbn_flower.clients.modules.optimizers import FORM as OPTIMIZER
 
 from ...core.errors import not_allowed
 from ...core.files import absolute
-from ...core.ground.settings import KeyGroup, setting
+from ...core.ground.settings import KeyGroup, form, setting
+from ...core.input_spec import InputSpec
 from ...core.named_call import OF_LIBRARY
 from ...core.text import GROUPS, SPLIT_BY
 from ...data.images.augment import FORMS as AUGMENTATIONS
+from ...data.images.augment import calls_of
 from ...data.images.sampling import SIZE_FORMS, SIZES, SPACING_FORMS, SPACINGS, WINDOW, WINDOW_FORMS
 from ...data.images.shift_spec import FORMS as SHIFT_FORMS
-from ...data.images.shift_spec import PLAIN
+from ...data.images.shift_spec import PLAIN, domains
 from ...data.partition.spec import PartitionSpec
+from ...data.splits.groups import pattern_of
+from ...data.splits.split_by import SplitBy
 from ...names import FORMS
-from ..schedules import CONSTANT
+from ..schedules import CONSTANT, Schedule
 from ..schedules import FORMS as SCHEDULES
 
 Algorithm = Annotated[str, f"a name in --list, {FORMS}"]
@@ -101,14 +106,14 @@ class Run(KeyGroup):
 class Data(KeyGroup):
     """Data"""
 
-    dataset: str = setting(
+    dataset: Annotated[str, form(InputSpec.parse)] = setting(
         "scanners",
         description="'scanners', four sites of digits; 'digits', the same of one scanner; a local folder or "
         "file, text:FILE, tokens:TOKENIZER.json:FILE, a Hugging Face name, FILE.py:FUNCTION, "
         "synthetic:ALPHA,BETA, quadratic:DIM, or shape:SIZES:OUTPUTS where only "
         "SuperNodes have data",
     )
-    partition: Annotated[str, PartitionSpec.FORMS] = setting(
+    partition: Annotated[str, PartitionSpec.FORMS, form(PartitionSpec.parse, "auto")] = setting(
         "auto",
         description="how the training set is divided; auto is silos for images (0-4,5-9 for digits), the "
         "data's own clients, or iid, as for images whose problem or label columns have no "
@@ -127,12 +132,12 @@ class Data(KeyGroup):
         description="share of the training set held out for validation; the test set is then kept for the "
         "end",
     )
-    group_column: Annotated[str, GROUPS] = setting(
+    group_column: Annotated[str, GROUPS, form(partial(pattern_of, "group-column"))] = setting(
         "",
         description="column whose values are groups, such as patients: all rows of a group are on one side "
         "of every split, and at one client; of pictures also a pattern of their paths",
     )
-    split_by: Annotated[str, SPLIT_BY] = setting(
+    split_by: Annotated[str, SPLIT_BY, form(SplitBy.parse, "")] = setting(
         "",
         description="rows of a table to train on, all others being tested on: those below a number or a "
         "date; the column is no input",
@@ -147,10 +152,10 @@ class Data(KeyGroup):
         "by the mean and deviation of all values, or with median by the medians of the clients' "
         "means and deviations",
     )
-    feature_shift: Annotated[str, SHIFT_FORMS] = setting(
+    feature_shift: Annotated[str, SHIFT_FORMS, form(domains)] = setting(
         PLAIN, description="domain in which a client sees its images: client i in domain i, in turn"
     )
-    augment: Annotated[str, AUGMENTATIONS] = setting(
+    augment: Annotated[str, AUGMENTATIONS, form(calls_of)] = setting(
         "none",
         description="what is done to training images at random: crop-flip shifts them by up to an eighth and "
         "mirrors them, torchvision:RandomRotation:degrees=10 is a transform of a library",
@@ -236,10 +241,10 @@ class Training(KeyGroup):
         "sgd", description="the clients' optimiser: adamw, or with arguments sgd:nesterov=true"
     )
     client_lr: float = setting(0.05, gt=0, description="the clients' learning rate")
-    client_lr_schedule: Annotated[str, SCHEDULES] = setting(
+    client_lr_schedule: Annotated[str, SCHEDULES, form(Schedule.parse)] = setting(
         CONSTANT, description="factor on the clients' learning rate by round"
     )
-    server_lr_schedule: Annotated[str, SCHEDULES] = setting(
+    server_lr_schedule: Annotated[str, SCHEDULES, form(Schedule.parse)] = setting(
         CONSTANT, description="factor on server-lr by round, for strategies that have it"
     )
     client_momentum: float = setting(

@@ -10,15 +10,34 @@ is set by the argument without them, and does not collide with attributes of sub
 
 import inspect
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from functools import lru_cache
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, create_model, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    ValidationError,
+    ValidationInfo,
+    create_model,
+    field_validator,
+)
 from pydantic import Field as setting
 from pydantic.fields import FieldInfo
+
+
+def form(parse: Callable[[str], object], unset: str | None = None) -> AfterValidator:
+    """Return the check that ``parse`` raises no ValueError for a setting's value, unless it is ``unset``."""
+
+    def check(text: str) -> str:
+        if text != unset:
+            parse(text)
+        return text
+
+    return AfterValidator(check)
 
 
 def finite_number(text: str) -> int | float | None:

@@ -21,24 +21,19 @@ CALL = "LIBRARY:NAME:ARGUMENT=VALUE,... of torchvision or monai"
 FORMS = f"none, crop-flip, or {CALL}; several joined by {JOIN}"
 
 
-def check_augment(text: str, normalized: bool) -> None:
-    """Refuse another form, and torchvision's transforms of standardised images.
+def calls_of(text: str) -> list[NamedCall]:
+    """Return the libraries' transforms that a value of the key names.
 
     Raises
     ------
     UserError
-        For those, and for a library that is not installed.
+        For another form, and for a library that is not installed.
     """
-    for part in parts_of(text):
-        if part in (NONE, CROP_FLIP) and (part == text or part != NONE):
-            continue
+    others = [part for part in parts_of(text) if part != CROP_FLIP and text != NONE]
+    for part in others:
         if not is_named_call(part, LIBRARIES):
             raise not_allowed(KEY, part, FORMS)
-        call = parse_call(KEY, part, CALL)
-        if normalized and call.library == "torchvision":
-            raise not_allowed(
-                "normalize", True, f"false with {KEY} {part!r}, which takes intensities in [0, 1]"
-            )
+    return [parse_call(KEY, part, CALL) for part in others]
 
 
 def parts_of(text: str) -> list[str]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...core.errors import UserError, not_allowed
-from ...core.text import SPLIT_BY, number_of
+from ...core.text import number_of
 
 if TYPE_CHECKING:
     from pandas import Series
@@ -102,15 +102,12 @@ class SplitBy:
 
         Raises
         ------
-        UserError
+        ValueError
             When the text has another form.
         """
         column, _, value = (part.strip() for part in text.rpartition("<"))
-        if not column or not value:
-            raise not_allowed("split-by", text, SPLIT_BY)
-        bound = bound_of(value)
-        if bound is None:
-            raise not_allowed("split-by", text, SPLIT_BY)
+        if not column or (bound := bound_of(value)) is None:
+            raise ValueError(text)
         return cls(text, column, bound)
 
     def divide(self, column: Series) -> tuple[Rows, Rows]:

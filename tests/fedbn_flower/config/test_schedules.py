@@ -12,7 +12,7 @@ from fedbn_flower.core.errors import UserError
 
 
 def factors(text, rounds):
-    schedule = Schedule.parse("client-lr-schedule", text)
+    schedule = Schedule.parse(text)
     return [schedule.factor(t, rounds) for t in range(1, rounds + 1)]
 
 

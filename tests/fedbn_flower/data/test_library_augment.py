@@ -6,7 +6,7 @@ import torch
 
 from fedbn_flower.clients.modules.rng import seeded
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.data.images.augment import check_augment, transform_of
+from fedbn_flower.data.images.augment import calls_of, transform_of
 from fedbn_flower.models import InputSpec
 
 CLASSES, MASKS = InputSpec((1, 8, 8), 3), InputSpec((1, 8, 8), 3, "masks")
@@ -100,7 +100,7 @@ def test_the_seed_decides(name):
 def test_what_is_wrong_is_one_line(name, message):
     needs(name)
     with pytest.raises(UserError) as error:
-        transform_of(name, CLASSES) if check_augment(name, False) is None else None
+        [transform_of(one.text, CLASSES) for one in calls_of(name)]
     assert message in str(error.value)
     assert len(str(error.value).splitlines()) == 1
 
