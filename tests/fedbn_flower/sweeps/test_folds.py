@@ -443,7 +443,7 @@ def test_runs_that_cannot_be(words, line):
 def test_in_python_a_run_is_one_fold(run):
     with pytest.raises(UserError, match=r"^fold: missing; expected from 1 to 3 with folds 3"):
         run(folds=3)
-    with pytest.raises(UserError, match=r"^left-out: -1 is not allowed; expected from 0 to 1 with"):
+    with pytest.raises(UserError, match=r"^left-out: the default -1 is not allowed; expected from 0 to 1"):
         run(leave_one_site_out=True)
     with pytest.raises(UserError, match=r"^folds: 900 is not allowed; expected at most 89\d, the number"):
         run(folds=900, fold=1, partition="iid")
