@@ -5,6 +5,7 @@ And metrics as papers call them, for headings, axes and legends, with as many de
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -109,7 +110,7 @@ def round_means(
     means = {
         name: float(value)
         for name, value in {**(train or {}), **(evaluate or {})}.items()
-        if isinstance(value, int | float) and name not in counted and not name.endswith("-examples")
+        if isinstance(value, Real) and name not in counted and not name.endswith("-examples")
     }
     means |= _derived(means, "train-", problem)
     return means | held_out_means(report.metrics.values(), after_training, problem)

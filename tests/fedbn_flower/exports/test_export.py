@@ -125,6 +125,10 @@ def test_a_table_is_predicted_by_the_file_and_what_the_run_says_of_its_inputs(tm
             assert main(["export", str(run.folder), "--format", "torchscript", "--to", str(to)]) == 0
             said = capsys.readouterr().err  # of a folder of an old version
             assert "by the mean and deviation of the run, which its folder does not hold\n" in said
+            to.unlink()
+            path_of.write_text("{")
+            assert main(["export", str(run.folder), "--format", "torchscript", "--to", str(to)]) == 2
+            assert not to.exists()
         shutil.rmtree(run.folder)
 
 

@@ -108,7 +108,7 @@ def test_the_mean_over_examples_is_that_of_the_clients_that_say_how_many():
 
 def test_the_strategys_mean_stands_for_what_is_not_held_out():
     """Its own mean of the accuracy, 0.95, is over training examples; it must not be called accuracy."""
-    train = MetricRecord({"train-loss": 0.7, "local-steps": 12.5, "accuracy": 0.95, "eval-examples": 5.0})
+    train = {"train-loss": 0.7, "local-steps": np.float32(12.5), "accuracy": 0.95, "eval-examples": 5.0}
     report = PhaseReport(dict(enumerate(records(FIRST, SECOND))))
     means = round_means(train, None, report, True, Classification())
     assert means == {
