@@ -11,7 +11,7 @@ from ..core.errors import RunFailed, UserError, not_allowed
 from . import ledger
 from .accounts import check_delta, check_installed, noise_for
 from .client_mechanism import ClientMechanism
-from .in_words import FILES_OUTSIDE
+from .in_words import outside
 from .keys import Key
 from .ledger import Charge, Ledger
 from .noise import STEPS
@@ -22,17 +22,8 @@ from .terms import FIRST_CLIP, GUARANTEE, HYPOTHETICAL, SIMULATED, Terms
 LAST = "checkpoint"
 """A run's folder of its last checkpoint, in which the key is."""
 NOTION = "client, central"
-OUTSIDE = (
-    f"metrics of training and evaluation, who answered, and logs; {FILES_OUTSIDE}",
-    "what stays at a client: its examples, its memory, and its own part of the model",
-    "checkpoints, which hold the clients' memories and the key",
-    "a server that is not trusted: it sees every update before noise is added",
-)
-"""What the guarantee does not cover."""
-ROUNDING = "attacks on the rounding of floating-point noise"
 SECURE = {"mechanism": "discrete Gaussian", "grid-steps": STEPS, "accountant": "Renyi divergences"}
 """What is said of secure noise: its deviation in steps of its grid, and by what epsilon is found."""
-TIME = "how long the server takes, which depends on the noise that it draws"
 EXACT = 2.0**53
 """Whole numbers below are exact in float64, and so are their sums in any order."""
 MOST_ROUNDING = 0.1
@@ -249,5 +240,5 @@ class ClientPrivacy(RunPrivacy):
             "adaptive-clip": terms.adaptive,
             **({"groups": terms.groups, "bands": terms.bands} if terms.groups else {}),
             **(SECURE if terms.secure else {}),
-            "outside": [*OUTSIDE, TIME if terms.secure else ROUNDING],
+            "outside": outside(NOTION, "time" if terms.secure else "rounding"),
         }

@@ -16,28 +16,13 @@ from ..core.errors import UserError
 from ..core.ground.wire import DP_NOISE
 from ..core.process_cache import process_cache
 from .accounts import Plan, Release, check_delta, check_installed, composed_epsilon, epsilon, noise_for
-from .in_words import FILES_OUTSIDE
+from .in_words import outside
 from .keys import Key
 from .private_run import NO_SEED, PrivateRun
 from .run_privacy import PUBLIC_KEY, PrivacyAtClients
 
 NOTION = "example, at each client"
-OUTSIDE = (
-    f"the server's own examples, on which it evaluates, and logs; {FILES_OUTSIDE}",
-    "how many examples a client has, how many steps it takes, and whether it answers",
-    "several examples of one person: their epsilons add up",
-    "what stays at a client, and checkpoints, which hold the clients' memories",
-    "attacks on the rounding of floating-point noise",
-)
-"""What the guarantee does not cover."""
 UNIT_NOTION = "unit, at each client"
-OF_UNITS = (
-    OUTSIDE[0],
-    "how many units a client has, how many steps it takes, and whether it answers",
-    "a unit at several clients: their epsilons add up",
-    *OUTSIDE[3:],
-)
-"""The same where all examples of a unit are protected together."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +195,7 @@ class ExamplePrivacy(PrivacyAtClients):
                 {self._counted: plan.population, "probability": plan.probability, "steps": plan.rounds}
                 for plan in self.terms.plans
             ],
-            "outside": list(OF_UNITS if unit else OUTSIDE),
+            "outside": outside(UNIT_NOTION if unit else NOTION),
         }
 
     @property

@@ -13,21 +13,12 @@ from fedbn_flower.clients.modules.local_dp import LocalMechanism
 
 from .accounts import Release, check_installed, composed_epsilon, local_epsilon, local_noise_for
 from .floors import Refused
-from .in_words import FILES_OUTSIDE
+from .in_words import outside
 from .keys import Key
 from .private_run import NO_SEED, PrivateRun
 from .run_privacy import PUBLIC_KEY, PrivacyAtClients, notices_of_delta, notices_of_noise
 
 NOTION = "client, local"
-OUTSIDE = (
-    f"the server's own examples, on which it evaluates, and logs; {FILES_OUTSIDE}",
-    "whether and when a client answers",
-    "several runs on the same data: their epsilons add up",
-    "the code and the configuration of the run, which each client has to trust",
-    "what stays at a client, and checkpoints, which hold the clients' memories",
-    "attacks on the rounding of floating-point noise",
-)
-"""What the guarantee does not cover."""
 
 
 def noise_of(config: PrivateRun) -> float:
@@ -85,7 +76,7 @@ class LocalPrivacy(PrivacyAtClients):
 
     def summary(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of it."""
-        return super().summary() | {"participations": self._participations(), "outside": list(OUTSIDE)}
+        return super().summary() | {"participations": self._participations(), "outside": outside(NOTION)}
 
 
 def released(

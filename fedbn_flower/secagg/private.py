@@ -22,7 +22,7 @@ from ..core.process_cache import process_cache
 from ..privacy.accounts import Plan, Release, check_installed
 from ..privacy.client_privacy import SECURE
 from ..privacy.floors import Refused
-from ..privacy.in_words import FILES_OUTSIDE
+from ..privacy.in_words import outside
 from ..privacy.keys import Key
 from ..privacy.ledger import Charge
 from ..privacy.private_run import NO_SEED, PrivateRun
@@ -34,18 +34,6 @@ from .graph import TOLERANCE, default_k
 from .noise import NoiseShares, num_honest, sum_epsilon, sum_noise_for
 from .plan import Plan as VectorPlan
 
-OUTSIDE = (
-    f"the server's own examples, on which it evaluates, and logs; {FILES_OUTSIDE}",
-    "who takes part in which round, and when it answers",
-    "a server that works with as many clients as there are shares of a secret, or that lies about who has "
-    "dropped out, where sites have no keys of their own (secagg-key)",
-    "clients that tell others their share of the noise, beyond those of dp-honest",
-    "several runs on the same data: their epsilons add up",
-    "the code and the configuration of the run, which each client has to trust",
-    "what stays at a client, and checkpoints, which hold the clients' memories",
-    "how long a client takes, which depends on the noise that it draws",
-)
-"""What the guarantee does not cover."""
 MOST_ENTRIES = 2**40
 """Of a model. The noise of an epsilon is the same for all: tau is 0 as a float, and so is it times this."""
 UNMASKED = "secagg: 'plain' masks nothing, so epsilon is simulated: the server sees each client's numbers"
@@ -260,7 +248,7 @@ class SummedPrivacy(PrivacyAtClients):
             **self._of_clip(),
             **SECURE,
             "grid-steps": shares.deviation,
-            "outside": list(OUTSIDE),
+            "outside": outside(SUMMED),
         }
 
 

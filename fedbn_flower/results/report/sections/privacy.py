@@ -7,7 +7,7 @@ from typing import Any
 
 from ....core.text import number_of
 from ....privacy.in_words import (
-    ADAPTED,
+    adapted,
     at_clients,
     in_doubt,
     keeps_sample,
@@ -58,8 +58,7 @@ def privacy(run: Run) -> Iterator[str]:
     )
     if how:
         yield paragraph(f"{_protected(found)}{how}")
-        if "count-noise" in found:
-            yield paragraph(ADAPTED.format(**found))
+        yield from map(paragraph, filter(None, [adapted(found)]))
     else:
         yield from _protected_clients(found)
     if run.without_noise:
