@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateError
 
 from fedbn_flower.strategies.aggregation.named_means import WEIGHTED
 
@@ -33,13 +38,12 @@ from .checklists import claim, is_of_images, tripod
 from .subgroups import NOTE, in_words
 
 MOST_NAMES = 12
-TO_WRITE = "**To be written by the authors.**"
 OWN = "a method of our own"
 SEED = "The seed was "
 FEW_SITES, FEW_EVENTS = 10, 100
 """G. Collins, E. Ogundimu and D. Altman: Sample size considerations for the external validation of a
 multivariable prognostic model. Statistics in Medicine 35(2), 2016, for events."""
-NOT_SHOWN = "What is not shown"
+TEMPLATES = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined)
 
 
 class Study(NamedTuple):
@@ -90,28 +94,8 @@ def model_card(found: Run | Sweep) -> str:
     They are those of TRIPOD+AI, and for images those of CLAIM.
     """
     study = Study.of(found)
-    written, run = study.written, study.runs[0]
-    parts_of_card = {
-        "Model": f"{written['Model']} {written['Training']} {written['Aggregation']}",
-        "Intended use": f"{TO_WRITE} Who is to use it, on whom, and for what it is not meant.",
-        "Data": written["Data"],
-        "Metrics": " ".join(filter(None, [written.get("Comparison"), written["Evaluation"]]))
-        + f"\n\n{study.results.markdown().rstrip()}",
-        "Fairness": written.get("Fairness", "No subgroups were compared."),
-        NOT_SHOWN: "\n".join(f"- {line}" for line in study.not_shown),
-        "Privacy": written.get("Privacy", "The run has no differential privacy."),
-        "Software": f"{written['Software']}\n\n```text\n{shlex.join(study.command)}\n```",
-        "TRIPOD+AI": "The items of Collins et al. 2024, and where this card says something of them.\n\n"
-        + tripod(run, written).markdown().rstrip(),
-    }
-    if is_of_images(run):
-        parts_of_card["CLAIM"] = (
-            "The items of Tejani et al. 2024, for medical images, by their numbers and in words of ours, and "
-            "where this card says something of them."
-            f"\n\n{claim(run, written).markdown().rstrip()}"
-        )
-    sections = "\n\n".join(f"## {title}\n\n{text}" for title, text in parts_of_card.items())
-    return without_folders(f"# Model card: {study.title}\n\n{sections}\n")
+    facts = {"written": study.written, "run": study.runs[0], "command": shlex.join(study.command)}
+    return without_folders(_filled("model_card.md", study=study, **facts) + "\n")
 
 
 def _comparison(sweep: Sweep, groups: Sequence[Group], table: Table) -> str:
@@ -148,170 +132,64 @@ def paragraphs(run: Run) -> dict[str, str]:
 
 
 def _sentences(run: Run) -> dict[str, list[str]]:
-    made = {
-        "Data": _data(run),
-        "Model": _model(run),
-        "Training": _training(run),
-        "Aggregation": _aggregation(run),
-        "Privacy": _privacy(run),
-        "Evaluation": _evaluation(run),
-        "Fairness": _fairness(run),
-        "Software": _software(run),
-    }
-    return {title: found for title, sentences in made.items() if (found := list(sentences))}
+    """Return the sentences of each paragraph of ``methods.md``."""
+    text = _filled("methods.md", run=run, config=run.config, summary=run.summary, **_facts(run))
+    written = {}
+    for part in re.sub(r"\n +", " ", text).split("\n# "):
+        title, *lines = part.removeprefix("# ").splitlines()
+        if sentences := [line.strip() for line in lines if line.strip()]:
+            written[title] = sentences
+    return written
 
 
-def _data(run: Run) -> Iterator[str]:
-    config, clients, new = run.config, run.summary.clients, _new_clients(run)
+def _filled(name: str, **facts: object) -> str:
+    """Return a template's text; what it finds wrong with a folder is a ValueError, as of other readers."""
+    try:
+        return TEMPLATES.get_template(name).render(facts)
+    except TemplateError as error:
+        raise ValueError(str(error)) from error
+
+
+def _facts(run: Run) -> dict[str, Any]:
+    """Return what the template says of a run, beside what its files say themselves."""
+    config, summary, clients, new = run.config, run.summary, run.summary.clients, _new_clients(run)
     names = _names({**clients, **new})
-    who = f" ({joined(names)})" if run.client_names and 0 < len(names) <= MOST_NAMES else ""
-    yield f"Data of {number_of(int(config.get('num-clients', 0)), 'site')}{who} were used: {run.dataset}."
-    if new:
-        yield f"The data of {joined(_names(new))} were not trained on."
     sizes = [int(client["num-examples"]) for client in clients.values() if client.get("num-examples")]
-    if sizes:
-        each = f"{min(sizes):,}" if min(sizes) == max(sizes) else f"{min(sizes):,} to {max(sizes):,}"
-        those = "The other sites" if new else "They"
-        yield f"{those} had {sum(sizes):,} examples for training ({each} a site)."
-    if held_out := _held_out(run):
-        events = _events(run)
-        of_two = "" if events is None else f", {events[1]:,} of them events (`{events[0]}`)"
-        yield f"{held_out:,} {'of their ' if new else ''}examples were held out for evaluation{of_two}."
-    for note in run.learnt:
-        elsewhere = note.text[0].isdigit() or note.text.startswith(TESTED_ON)
-        if note.row == "examples" and not elsewhere:
-            yield f"{note.text[:1].upper()}{note.text[1:]}."
-    yield f"The examples were divided among the sites by `{config.get('partition')}`."
-    if share := config.get("val-fraction"):
-        yield f"Of the training examples {float(share):.0%} were kept for validation."
-
-
-def _model(run: Run) -> Iterator[str]:
-    model = str(run.config.get("model"))
-    yield f"The network was `{model}`{_cited('model', model)}."
-    if (norm := str(run.config.get("norm", "keep"))) != "keep":
-        known = NORM.names.get(norm.partition(":")[0])
-        cited = f" ({source(key)})" if known and (key := paper_of(known)) else ""
-        words = first_line(known).rstrip(".").replace("``", "`") if known else OWN
-        yield f"In the place of its BatchNorm layers stood `{norm}`{cited}: {words}."
-    if (momentum := run.config.get("bn-momentum", "auto")) != "auto":
-        yield f"The running statistics of BatchNorm had the momentum {momentum}."
-    for row in ("target", "inputs"):
-        if texts := [note.text for note in run.learnt if note.row == row]:
-            yield f"{row.capitalize()}: {'; '.join(texts)}."
-
-
-def _training(run: Run) -> Iterator[str]:
-    config, summary = run.config, run.summary
+    few, most = min(sizes, default=0), max(sizes, default=0)
     share = float(config.get("fraction-train", 1.0))
-    new = _new_clients(run)
     but = f" but {'the one left out' if summary.left_out else f'{len(new)} held out'}" if new else ""
-    who = f"all sites{but}" if share == 1 else f"a random {share:.0%} of the sites{but}"
-    epochs = number_of(int(config.get("local-epochs", 1)), "epoch")
-    yield (
-        f"In each of {number_of(summary.rounds, 'round')} {who} trained the model on their own examples for "
-        f"{epochs}."
-    )
-    size = f"batches of {config.get('batch-size')}" if config.get("batch-size") else "all examples in a batch"
-    yield (
-        f"They used `{config.get('client-optimizer', 'sgd')}`, {size}, rate {config.get('client-lr')}, "
-        f"momentum {config.get('client-momentum')} and weight decay {config.get('weight-decay')}."
-    )
-    if loss := str(config.get("loss", "")):
-        standard = loss == "auto"
-        yield f"The loss was {'the standard one of the problem' if standard else _method(run, 'loss')}."
-    if bound := run.config.get("agc"):
-        yield f"Gradients were clipped adaptively, at {bound} ({source(OF_KEYS['agc'])})."
-    yield f"The local objective was {_method(run, 'objective')}."
-    if summary.stopped and summary.rounds != config.get("rounds"):
-        yield f"Training ended early ({summary.stopped})."
-    if chosen := how_chosen(run):
-        yield chosen
-    yield f"{SEED}{config.get('seed')}."
+    examples = [note.text for note in run.learnt if note.row == "examples"]
+    rows = {row: [note.text for note in run.learnt if note.row == row] for row in ("target", "inputs")}
+    metrics = str(config.get("metrics", "none")).split(",")
+    further = [name for name in metrics if name not in (run.main_metric, "none")]
+    versions = dict(config.get("versions", {}))
+    return {
+        "who": f" ({joined(names)})" if run.client_names and 0 < len(names) <= MOST_NAMES else "",
+        "new": _names(new),
+        "sizes": sizes,
+        "each": f"{few:,}" if few == most else f"{few:,} to {most:,}",
+        "held_out": _held_out(run),
+        "events": _events(run),
+        "divided": [text for text in examples if not (text[0].isdigit() or text.startswith(TESTED_ON))],
+        "learnt": {row: texts for row, texts in rows.items() if texts},
+        "who_trains": f"all sites{but}" if share == 1 else f"a random {share:.0%} of the sites{but}",
+        "by_size": config.get("weighting") == "num-examples" and config.get("mean", "weighted") in WEIGHTED,
+        "further": [spelt(name) for name in further],
+        "at_specificity": any(name.startswith("sensitivity-at") for name in [*further, run.main_metric]),
+        "subgroups": [f"`{name}`" for name in (summary.subgroups or {}).get("by", ())],
+        "python": versions.pop("python", ""),
+        "versions": [f"{name} {version}" for name, version in versions.items()],
+        "norm": _norm(str(config.get("norm", "keep"))),
+        "method": partial(_method, run),
+    }
 
 
-def _aggregation(run: Run) -> Iterator[str]:
-    weighting, mean = run.config.get("weighting"), run.config.get("mean", "weighted")
-    by_size = weighting == "num-examples" and mean in WEIGHTED  # other means weight all alike
-    by = "weighted by numbers of examples" if by_size else "all with the same weight"
-    yield (
-        f"From the sites' answers, {by}, the server updated the shared entries of the model by "
-        f"{_method(run, 'strategy')}."
-    )
-    yield f"What stayed at each site followed {_method(run, 'client')}."
-
-
-def _privacy(run: Run) -> Iterator[str]:
-    if found := run.summary.privacy:
-        yield (
-            f"Training was differentially private (notion: {found.get('notion')}; neighbours: "
-            f"{found.get('adjacency')}): epsilon {found.get('epsilon'):.3g} at delta {found.get('delta'):g}."
-        )
-        if said := not_held(found):
-            yield said
-
-
-def _evaluation(run: Run) -> Iterator[str]:
-    config = run.config
-    trained = config.get("eval-model") == "local"
-    which = "the model that it had just trained" if trained else "the new model with its own entries"
-    whose = "its own" if config.get("eval-data") == "local" else "all"
-    new = _new_clients(run)
-    yield f"Each site{' that trained' if new else ''} evaluated {which} on {whose} held-out examples."
-    if run.summary.left_out:
-        yield "The site left out evaluated the final model on all of its examples."
-    elif new:
-        yield "The others evaluated the final model on their held-out examples."
-    if config.get("adapt-bn"):
-        yield (
-            "Before, it estimated the BatchNorm statistics on its own training inputs, without labels "
-            f"({source(OF_KEYS['adapt-bn'])})."
-        )
-    yield f"The main metric was {spelt(run.main_metric)}."
-    further = [name for name in str(config.get("metrics", "none")).split(",") if name != run.main_metric]
-    if further and further != ["none"]:
-        yield f"Further metrics were {joined([spelt(name) for name in further])}."
-    if any(name.startswith("sensitivity-at") for name in [*further, run.main_metric]):
-        yield "For a sensitivity at a specificity, the threshold was chosen on the same cases."
-    if run.summary.cross_fitted:
-        yield (
-            "The round was chosen on the held-out cases, so its own metrics are too good. The cross-fitted "
-            "ones are of both halves of each site's cases, each in the round that the other half chose."
-        )
-    if found := run.summary.recalibrated:
-        yield (
-            f"Each site also recalibrated its scores ({found.method}), fitted on its validation share and "
-            "applied to its held-out cases."
-        )
-    if run.summary.intervals:
-        units = f"groups (`{column}`)" if (column := config.get("group-column")) else "cases"
-        yield (
-            "Intervals are of 95 %: exact for shares of single cases; Wilson's score interval of an "
-            "effective number of cases for shares by group and, with DeLong's variance, for AUROCs of two "
-            f"classes; otherwise by a bootstrap over {units} within sites. They do not "
-            "cover how training varies over seeds."
-        )
-
-
-def _fairness(run: Run) -> Iterator[str]:
-    found = run.summary.subgroups
-    if not found or not found["by"]:
-        return
-    attributes = joined([f"`{attribute}`" for attribute in found["by"]])
-    yield f"Metrics were computed for subgroups of the held-out cases, by {attributes}."
-    yield from in_words(found)
-    if note := found.get(NOTE):
-        yield note
-
-
-def _software(run: Run) -> Iterator[str]:
-    versions = dict(run.config.get("versions", {}))
-    python = versions.pop("python", "")
-    if versions:
-        names = joined([f"{name} {version}" for name, version in versions.items()])
-        yield f"The software was {names}, on Python {python}."
-    precision, device = run.config.get("precision", "fp32"), run.config.get("device", "cpu")
-    yield f"Computations were done in {precision} on {device}."
+def _norm(norm: str) -> str:
+    """Return what stood in the place of BatchNorm, with its paper; empty where it stayed."""
+    known = NORM.names.get(norm.partition(":")[0])
+    cited = f" ({source(key)})" if known and (key := paper_of(known)) else ""
+    words = first_line(known).rstrip(".").replace("``", "`") if known else OWN
+    return "" if norm == "keep" else f"`{norm}`{cited}: {words}"
 
 
 def _method(run: Run, kind: str) -> str:
@@ -391,3 +269,11 @@ def _not_shown(run: Run, seeds: int = 1) -> list[str]:
             "Which examples belong together, such as those of a patient, is not known (`--group-column`)."
         )
     return found
+
+
+TEMPLATES.globals |= {
+    **{"joined": joined, "number_of": number_of, "cited": _cited, "source": source, "OF_KEYS": OF_KEYS},
+    **{"how_chosen": how_chosen, "not_held": not_held, "spelt": spelt, "in_words": in_words},
+    **{"SEED": SEED, "NOTE": NOTE, "tripod": tripod, "claim": claim, "is_of_images": is_of_images},
+}
+"""What their sentences are made with."""

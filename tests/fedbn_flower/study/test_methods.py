@@ -60,6 +60,11 @@ def test_settings_that_are_not_the_default_are_said(ran):
     assert "all with the same weight" in found
 
 
+def test_that_statistics_were_adapted_is_said_with_its_paper(usual):
+    adapted = replace(usual, config={**usual.config, "adapt-bn": True})
+    assert "on its own training inputs, without labels ([Li et al. 201" in paragraphs(adapted)["Evaluation"]
+
+
 def test_code_of_ones_own_is_named_and_not_run(usual, tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("raise SystemExit('it was run')")
