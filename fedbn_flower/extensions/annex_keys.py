@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 from fedbn_flower.strategies.aggregation.buffers import FORM as PROTOCOLS
 from fedbn_flower.strategies.aggregation.buffers import SYNC, AsynchronousProtocol, protocol_of
 
-from ..core.errors import not_allowed
-from ..core.ground.settings import KeyGroup, setting
+from ..core.ground.settings import KeyGroup, form, setting
 
 NONE = "none"
 OMNISCIENT: Mapping[str, int] = {"alie": 2, "ipm": 1, "min-max": 2}
@@ -116,7 +116,7 @@ class ProtocolKeys(KeyGroup):
     of_references = False
     after = "over-select"
 
-    protocol: Annotated[str, PROTOCOLS] = setting(
+    protocol: Annotated[str, PROTOCOLS, form(partial(protocol_of, alpha=ALPHA))] = setting(
         SYNC,
         description="when the model is updated: after the clients of a round, after any K answers of "
         "clients that train all the time, or after each answer",
@@ -130,23 +130,10 @@ class ProtocolKeys(KeyGroup):
 
     @property
     def asynchronous(self) -> AsynchronousProtocol | None:
-        """The protocol; None if it is ``sync``.
-
-        Raises
-        ------
-        UserError
-            When there is no protocol of this name, or its arguments are not allowed.
-        """
-        return _protocol(self.protocol, self.mixing)
+        """The protocol; None if it is ``sync``."""
+        return protocol_of(self.protocol, self.mixing)
 
 
 def asynchronous(config: Mapping[str, Any]) -> AsynchronousProtocol | None:
     """Return `ProtocolKeys.asynchronous` of a configuration by key."""
-    return _protocol(config["protocol"], config["mixing"])
-
-
-def _protocol(text: str, mixing: float) -> AsynchronousProtocol | None:
-    try:
-        return protocol_of(text, mixing)
-    except ValueError:
-        raise not_allowed("protocol", text, PROTOCOLS) from None
+    return protocol_of(config["protocol"], config["mixing"])

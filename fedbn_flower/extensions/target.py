@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Literal
 
-from ..core.errors import Conflict, not_allowed
+from ..core.errors import Conflict
 from ..core.ground.columns import GLOBAL
-from ..core.ground.settings import KeyGroup, setting
+from ..core.ground.settings import KeyGroup, form, setting
 from ..records.events import RoundResult, RunInfo
 from .base import ServerHook, Stop
 
@@ -38,7 +38,7 @@ class TargetKeys(KeyGroup):
 
     after = "thresholds"
 
-    target: Annotated[str, FORM] = setting(
+    target: Annotated[str, FORM, form(target_of)] = setting(
         NO_TARGET, description="the summary gives the first round that reached this value, such as auroc=0.9"
     )
     decide_by: Literal["auto", "pooled", "mean", "median", "server"] = setting(
@@ -52,10 +52,7 @@ class TargetKeys(KeyGroup):
     @property
     def target_value(self) -> tuple[str, float] | None:
         """The metric of the target and its value; None without a target."""
-        try:
-            return target_of(self.target)
-        except ValueError:
-            raise not_allowed("target", self.target, FORM) from None
+        return target_of(self.target)
 
 
 class Target(ServerHook):
@@ -76,10 +73,6 @@ class Target(ServerHook):
 
     @classmethod
     def conflicts(cls, config: Mapping[str, Any]) -> Iterator[Conflict]:
-        try:
-            target_of(config["target"])
-        except ValueError:
-            yield Conflict("target", config["target"], FORM)
         if config["stop-at-target"] and config["target"] == NO_TARGET:
             yield Conflict("stop-at-target", True, "false without target")
 
