@@ -73,7 +73,6 @@ FIRST = (
     "tests/fedbn_flower/sweeps/test_experiment_files.py",
     "tests/integration/test_warm_sites.py",
     "tests/fedbn_flower/runtime/test_pairs_of_features.py",
-    "tests/integration/test_asynchronous.py",
     "tests/fedbn_flower/privacy/test_audited_runs.py",
     "tests/integration/test_wheel.py",
     "tests/integration/test_sweeps.py",
@@ -165,6 +164,7 @@ def pytest_xdist_make_scheduler(config, log):
     return GroupsAndFiles(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
+STUBS = os.path.join(os.path.dirname(__file__), "integration", "sooner")
 POOLS = []
 """The pool, while tests that have it follow each other. Others want a process in which no Ray runs."""
 
@@ -176,7 +176,9 @@ def pool():
         pytest.importorskip("fedbn_flower.runtime.ray")
         from fedbn_flower.runtime.ray.pool import RayPool  # half a second that other tests do not wait for
 
-        POOLS.append(RayPool(2, verbose=False))
+        with pytest.MonkeyPatch.context() as patch:  # its workers import less of PyTorch
+            patch.setenv("PYTHONPATH", STUBS, os.pathsep)
+            POOLS.append(RayPool(2, verbose=False))
     return POOLS[0]
 
 

@@ -48,16 +48,11 @@ BEHIND = {"clinic": "files", "study": "exports"}
 """An annex of whose lines another would be asked first."""
 FILES = ("nifti/a/1.nii.gz", "dicom/a/1.dcm", "own.py")
 CORE = (
-    "tests/strategies/messages",
+    "tests/strategies/messages/test_gate.py",
     "tests/fedbn_flower/config/test_config.py",
-    "tests/fedbn_flower/config/test_own_algorithms.py",
     "tests/fedbn_flower/config/test_refusals.py",
-    "tests/fedbn_flower/config/test_schedules.py",
-    "tests/fedbn_flower/core",
     "tests/fedbn_flower/extensions",
-    "tests/fedbn_flower/job/test_model_fit.py",
     "tests/fedbn_flower/names",
-    "tests/fedbn_flower/records/test_array_file.py",
     "tests/fedbn_flower/site/test_ledger.py",
 )
 """Some of the tests of the rest."""

@@ -1,16 +1,11 @@
-"""The command line in processes that die (SIGKILL), and what it leaves where it dies at a change of a file.
+"""What the command line leaves where it dies at a change of a file.
 
-The processes are forked from one in which everything is imported, so that none waits for imports. Of a
-process that dies nothing but its files is left: copies of them show deaths, too, of a process that lives on.
+Of a process that dies nothing but its files is left: copies of them show deaths of a process that lives on.
 """
 
-import itertools
-import multiprocessing
 import os
 import re
 import shutil
-import signal
-import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,31 +14,6 @@ import pytest
 
 from fedbn_flower import cli
 from fedbn_flower.core.files import CsvLog
-
-from ..pictures import draw_none
-
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(
-    [
-        "torch",
-        "fedbn_flower.cli.jobs",
-        "fedbn_flower.runtime.simulation",
-        "optuna",
-        "tests.integration.deaths",
-    ]
-)
-
-
-def command(arguments, log):
-    """In a process of its own: the command with its output in a file."""
-    sys.stdout = sys.stderr = open(log, "a")  # noqa: SIM115
-    sys.exit(cli.main([str(argument) for argument in arguments]))
-
-
-def start(*arguments, log):
-    process = CONTEXT.Process(target=command, args=(arguments, log))
-    process.start()
-    return process
 
 
 @contextmanager
@@ -87,30 +57,9 @@ def snapshots(folder, arguments, place):
     return changes
 
 
-def dies(folder, last, arguments, log):
-    """The command, killed where it is about to change a file of the folder for the ``last``-th time."""
-    changes = itertools.count()
-
-    def die_at_last(_):
-        if next(changes) == last:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    draw_none()
-    with before_each_change(folder, die_at_last):
-        command(arguments, log)
-
-
 def first_and_last(changes):
     """Where each kind of change is made first and last, one client's memory like another's."""
     places = {}
     for place, change in enumerate(changes):
         places.setdefault(re.sub(r"client-.*", "client", change), []).append(place)
     return sorted({place for found in places.values() for place in (found[0], found[-1])})
-
-
-def die(folder, last, arguments, log):
-    """Run the command up to one of its changes."""
-    process = CONTEXT.Process(target=dies, args=(folder, last, arguments, log))
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL, log.read_text()

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from .processes import LONG, ROOT, bits, processes_with
+from .processes import LONG, ROOT, STUBS, bits, processes_with
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +38,7 @@ def script(tmp_path, cache_dir, marked_environment):
     """Runs these lines after `DEFINITIONS` from standard input, as a REPL does, and gives what they print."""
 
     def run(lines):
-        environment = marked_environment[1] | {"PYTHONPATH": str(ROOT)}
+        environment = marked_environment[1] | {"PYTHONPATH": f"{STUBS}:{ROOT}"}
         environment["RAY_prestart_worker_first_driver"] = "0"  # in a Ray that runs already, none are ours
         result = subprocess.run(
             [sys.executable, "-", str(cache_dir)],

@@ -10,7 +10,6 @@ from ..fedbn_flower.combinations import COVER, EACH, title
 from ..fedbn_flower.records.helpers import rows_but_times
 from ..fedbn_flower.server.test_one_exchange import memories, outcome
 from ..fedbn_flower.supernodes import SuperNodes, run_app
-from .processes import bits
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +26,7 @@ FURTHER = [pytest.param(names, marks=pytest.mark.exhaustive) for names in COVER 
 
 @pytest.mark.usefixtures("pictures_not_drawn")
 @pytest.mark.parametrize("names", [*EACH, *FURTHER, *JOINED], ids=title)
-def test_the_same_resumed_in_one_exchange_and_on_ray(configured, tmp_path, monkeypatch, killed, pool, names):
+def test_the_same_resumed_on_ray_and_in_one_exchange(configured, tmp_path, monkeypatch, killed, pool, names):
     """Of clients that sat out the last round, too: of five, three train in a round."""
     monkeypatch.setitem(ANNEXES, "study", Annex(""))  # whose intervals only simulations have
     chosen = SMALL | THREE | names | PARTNERS.get(names["client"], {})
@@ -44,24 +43,10 @@ def test_the_same_resumed_in_one_exchange_and_on_ray(configured, tmp_path, monke
     whole = tmp_path / "whole"
     expected = run(whole)
     assert expected["summary"]["failures"] == 0
-    assert run(killed, resume=str(killed)) == expected
+    assert run(killed, pool, resume=str(killed)) == expected
     for name in ("metrics.csv", "clients.csv"):  # bytes, too
         assert rows_but_times(killed, name) == rows_but_times(whole, name)
     config = configured(**chosen, run_dir=str(tmp_path / "sites"))
     run_app(config, SuperNodes(config, tmp_path / "states"))
     assert found(tmp_path / "sites") == expected
     assert memories(tmp_path / "states").items() <= memories(whole / "checkpoint").items()
-    assert run(tmp_path / "ray", pool) == expected
-
-
-@pytest.mark.exhaustive
-def test_the_same_bits_under_flwr_run(configured, tmp_path, cache_dir, flwr_run):
-    """Clients without a common model; a combination that has one is `test_one_flwr_run`'s."""
-    names = {"strategy": "fedproto", "client": "alone", "objective": "fedproto", "loss": "logit-adjusted"}
-    chosen = SMALL | names
-    expected = simulate(Federation(configured(**chosen)), tmp_path / "here", None).as_json()
-    given = chosen | {"rounds": 2, "cache_dir": cache_dir, "run_dir": tmp_path / "flower"}
-    output = flwr_run({key.replace("_", "-"): value for key, value in given.items()}, 5)
-    assert (tmp_path / "flower" / "summary.json").exists(), output
-    assert bits(tmp_path / "here") == bits(tmp_path / "flower")
-    assert len(expected["clients"]) == 5

@@ -110,7 +110,7 @@ def cluster(tmp_path):
     for name in ("run_sim.py", "fedbn_flower", "strategies", "clients", "pyproject.toml"):
         (tmp_path / name).symlink_to(APP / name)
 
-    def run(nodes, *flags, ray="", seconds=280):
+    def run(nodes, *flags, ray="", cores=2, seconds=280):
         if ray:
             (programs / "ray").write_text(f"#!/usr/bin/env bash\n{ray}\n")
             (programs / "ray").chmod(0o755)
@@ -124,7 +124,7 @@ def cluster(tmp_path):
             "SLURM_SUBMIT_DIR": str(tmp_path),
             "SLURM_JOB_NODELIST": "node[1-2]",
             "SLURM_JOB_NUM_NODES": str(nodes),
-            "SLURM_CPUS_PER_TASK": "2",
+            "SLURM_CPUS_PER_TASK": str(cores),
             "SLURM_JOB_ID": str(os.getpid()),
         }
         command = ["bash", SLURM, *flags]
@@ -167,7 +167,7 @@ def test_a_job_on_one_node_runs_with_real_ray(cluster, tmp_path):
     """It leaves no sign by which another program on the machine would look for its Ray."""
     here = Path("/tmp/ray/ray_current_cluster")
     before = here.exists()
-    done = cluster(1, "--rounds", "1", "--num-clients", "2")
+    done = cluster(1, "--rounds", "1", "--num-clients", "2", cores=1)
     shutil.rmtree(f"/tmp/ray-{os.getpid()}")
     assert here.exists() == before
     assert done.returncode == 0, done.stdout + done.stderr

@@ -17,7 +17,7 @@ pytest.importorskip("fedbn_flower.consortium")
 from fedbn_flower.consortium.local import free_port, wait_until_answers
 
 from .guide import SITES, blocks
-from .hospital import model, results, rounds_done, rounds_trained, simulated, start_run
+from .hospital import model, results, rounds_done, rounds_trained, simulated
 from .processes import KNOWN, LONG, ROOT, kill_superlink, miss, processes_with, runs, wait_for
 
 pytestmark = pytest.mark.slow
@@ -146,16 +146,6 @@ def test_the_guide_from_nothing_to_the_model_of_a_simulation_through_deaths(hosp
     )
 
 
-@pytest.mark.exhaustive
-def test_counts_of_the_sites_data_are_on_a_page(hospital):
-    """Of the ServerApp and sites in one process they are those of `inspection/test_sites.py`."""
-    output, _ = start_run(hospital, "looked", inspect="true").communicate(timeout=LONG)
-    (page,) = results(hospital, "looked").iterdir()
-    assert page.name == "inspect.html", output
-    assert "The data of 2 SuperNodes, by counts" in page.read_text()
-    assert "label skew, total variation: mean 0.500" in output
-
-
 def online(guide):
     """The SuperNodes that are connected, as ``flwr supernode list`` has them."""
     listed = subprocess.run(
@@ -215,14 +205,3 @@ def test_the_proxy_lets_nothing_through_but_what_supernodes_need(hospital):
         connection.close()
     assert answers.pop("/v1/fleet/pull-messages") == 415  # the SuperLink's own answer
     assert set(answers.values()) == {403}
-
-
-@pytest.mark.exhaustive
-def test_a_resumed_run_is_the_run_that_was_stopped(hospital):
-    """Another configuration is refused in one line."""
-    folder = results(hospital, "first")
-    own = {"rounds": 6, "normalize": "true", "resume": f'"{folder}"', "seed": 1}
-    run = start_run(hospital, "first", **own)
-    output, _ = run.communicate(timeout=LONG)
-    assert "seed: 1 is not allowed; expected 0, as in the run to resume" in output
-    assert "Traceback" not in output

@@ -112,16 +112,3 @@ def test_only_the_import_is_changed_and_both_engines_agree(result, tmp_path):
     for name in (f"{place}{name}" for place in ("", "ours.") for name in NAMES):
         theirs, found = app / f"result.json.{name}", tmp_path / f"here.json.{name}"
         assert_same(*(json.loads(path.read_text()) for path in (theirs, found)))
-
-
-@pytest.mark.exhaustive
-def test_an_app_with_packages_of_our_names_has_ours_too(result, tmp_path):
-    folder = tmp_path / "app"
-    shutil.copytree(APPS / "quickstart", folder)
-    for name in ("strategies", "clients"):
-        (folder / name).mkdir()
-        (folder / name / "__init__.py").write_text(f"WHOSE = 'the app, {name}'\n")
-    server = folder / "quickstart_app" / "server_app.py"
-    own = "import clients\nimport strategies\n\nassert 'the app' in strategies.WHOSE + clients.WHOSE\n"
-    server.write_text(own + server.read_text().replace(THEIRS, "from fedbn_flower.strategies import"))
-    assert result(folder)

@@ -98,14 +98,10 @@ class KillsWorkers(Observer):
             self.killed.append(pid)
 
 
-@pytest.mark.parametrize(
-    "pair", [("feddyn", "feddyn"), pytest.param(("fedyogi", "plain"), marks=pytest.mark.exhaustive)]
-)
-def test_a_killed_worker_changes_nothing(pool, configured, pair):
-    strategy, objective = pair
+def test_a_killed_worker_changes_nothing(pool, configured):
     config = configured(
-        strategy=strategy,
-        objective=objective,
+        strategy="feddyn",
+        objective="feddyn",
         partition="iid",
         num_clients=6,
         rounds=4,
@@ -201,28 +197,23 @@ class Ready:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "objective", "client", "moments"),
-    [("scaffold", "scaffold", "silobn", (0, 2, 5)), ("fedyogi", "plain", "shared", (1, 4))],
+    ("strategy", "objective", "client", "moment"),
+    [("scaffold", "scaffold", "silobn", 2), ("fedyogi", "plain", "shared", 4)],
 )
 def test_a_run_that_moves_to_the_workers_ends_in_the_same_bits(
-    pool, configured, strategy, objective, client, moments
+    pool, configured, strategy, objective, client, moment
 ):
-    """Before the first client, and later: between rounds, phases and groups; `test_auto_grid` tries all."""
+    """Between rounds, phases or groups: `test_auto_grid` tries all."""
     config = configured(
         strategy=strategy, objective=objective, client=client, partition="iid", num_clients=18, rounds=3
     )
     expected = final_model(config, None)
-    for moment in moments:
-        federation = Federation(config)
-        settings = make_grid(federation, None), Ready(pool, moment)
-        grid = AutoGrid(*settings, lambda workers: make_grid(Federation(config), workers), config.rounds)
-        arrays = federation.run(grid, [])
-        assert {name: array.numpy().tobytes() for name, array in arrays.items()} == expected, moment
-        assert federation.totals.runtime[-1] == {
-            **federation.totals.runtime[-1],
-            "backend": "ray",
-            "workers": 2,
-        }
+    federation = Federation(config)
+    settings = make_grid(federation, None), Ready(pool, moment)
+    grid = AutoGrid(*settings, lambda workers: make_grid(Federation(config), workers), config.rounds)
+    arrays = federation.run(grid, [])
+    assert {name: array.numpy().tobytes() for name, array in arrays.items()} == expected
+    assert federation.totals.runtime[-1].items() >= {"backend": "ray", "workers": 2}.items()
 
 
 def test_half_precision_has_the_same_bits_on_the_workers(pool, configured):

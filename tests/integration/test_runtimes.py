@@ -64,14 +64,7 @@ def test_masked_and_plain_sums_have_the_same_bits_on_all_workers(on_all_workers,
     ("send", "how", "backend"),
     [
         (os.killpg, signal.SIGINT, "ray"),  # as a terminal does: to the whole group
-        pytest.param(os.kill, signal.SIGTERM, "inline", marks=pytest.mark.exhaustive),  # a polite kill
-        pytest.param(os.kill, signal.SIGTERM, "ray", marks=pytest.mark.exhaustive),
-        pytest.param(
-            os.killpg, signal.SIGTERM, "inline", marks=pytest.mark.exhaustive
-        ),  # a scheduler of jobs
         (os.kill, signal.SIGHUP, "inline"),  # a terminal that is closed
-        pytest.param(os.killpg, signal.SIGTERM, "ray", marks=pytest.mark.exhaustive),
-        pytest.param(os.kill, signal.SIGHUP, "ray", marks=pytest.mark.exhaustive),
     ],
 )
 def test_a_run_that_is_stopped_ends_every_process_and_keeps_what_was_done(

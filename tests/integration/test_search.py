@@ -1,16 +1,10 @@
-"""Searches killed (-9) at each change of their files and at any moment, and on Ray: the same table.
+"""Searches killed (-9) at each change of their files, and on Ray: the same table.
 
 References on Ray: the same bits.
 """
 
 import json
-import random
 import shutil
-import signal
-import time
-from contextlib import suppress
-from glob import glob
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +15,7 @@ from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 
 from ..fedbn_flower.search.conftest import table
-from .deaths import snapshots, start
+from .deaths import snapshots
 from .processes import bits
 from .test_kills import check_whole
 
@@ -54,42 +48,7 @@ def whole(tmp_path_factory, cache_dir, pictures_never_drawn):
     return folder
 
 
-def rounds_done(folder):
-    done = 0
-    for name in glob(f"{folder}/**/metrics.csv", recursive=True):
-        with suppress(FileNotFoundError):  # a trial that was cut off begins anew, in an empty folder
-            done += Path(name).read_bytes().count(b"\n")
-    return done
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("most", [1, 4])
-def test_killed_at_random_moments_a_search_ends_in_the_same_table(tmp_path, cache_dir, whole, most):
-    where = ("--cache-dir", cache_dir, "--backend", "inline")
-    folder, log = tmp_path / "parts", tmp_path / "log"
-    chance = random.Random(0)
-    arguments, kills = [*JOB, "--run-dir", folder], 0
-    while kills < most:
-        begun = rounds_done(folder)
-        process = start(*arguments, *where, log=log)
-        while rounds_done(folder) <= begun and process.is_alive():
-            time.sleep(0.001)
-        time.sleep(chance.uniform(0, 0.2))
-        process.kill()
-        process.join()
-        if process.exitcode != -signal.SIGKILL:
-            break
-        kills += 1
-        arguments = ["--resume", folder]
-    assert kills > most // 2, log.read_text()
-    last = start(*arguments, *where, log=log)
-    last.join()
-    assert last.exitcode == 0, log.read_text()
-    assert table(folder) == table(whole)
-    assert bits(folder / "best") == bits(whole / "best")
-
-
-@pytest.mark.usefixtures("pictures_not_drawn")
+@pytest.mark.usefixtures("pictures_not_drawn", "few_draws")
 def test_killed_at_each_change_of_its_files_a_search_ends_in_the_same_table(tmp_path, cache_dir, monkeypatch):
     """Of its own files, and between them: where a trial begins, and where its last checkpoint is made."""
     monkeypatch.chdir(tmp_path)

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 PIP = [sys.executable, "-m", "pip"]
+PICTURES = (ROOT / "tests" / "pictures.py").read_text()
 OWN = (ROOT / "tests" / "fedbn_flower" / "api" / "own_objects.py").read_text()
 
 
@@ -131,6 +132,7 @@ def test_it_runs_with_files_and_packages_of_any_folder(do, tmp_path, cache_dir):
         "assert cli.__file__.startswith(sys.prefix)\n"
         f"common = {common!r}\n"
         "assert cli.main([*common, '--rounds', '2', '--run-dir', 'inline']) == 0\n"
+        f"{PICTURES}\ndraw_none()\n"
         "assert cli.main([*common, '--rounds', '1', '--run-dir', 'ray']) == 0\n"
         "sys.exit(cli.main(['--resume', 'ray', '--rounds', '2', '--backend', 'ray', '--workers', '1']))"
     )
@@ -139,7 +141,7 @@ def test_it_runs_with_files_and_packages_of_any_folder(do, tmp_path, cache_dir):
         summary = json.loads((here / backend / "summary.json").read_text())
         assert summary["failures"] == 0
         assert summary["rounds"] == 2
-        assert (here / backend / "report.html").exists()
+    assert (here / "inline" / "report.html").exists()
     config = json.loads((here / "ray" / "config.json").read_text())
     assert (config["scale"], config["pull"]) == (0.5, 0.1)
     assert bits(here / "ray") == bits(here / "inline")

@@ -25,5 +25,5 @@ class Unequal(FedBNClient):
 
 def versions():
     """How many there are but for the first, by the run's folder."""
-    metrics = HERE / "run" / "metrics.csv"
+    metrics = HERE / "unequal" / "metrics.csv"
     return metrics.read_text().count("\n") - 1 if metrics.exists() else 0

@@ -7,7 +7,7 @@ from fedbn_flower.annexes import ANNEXES, Annex
 from ..combinations import COVER, EACH, title
 
 FURTHER = [names for names in COVER if names not in EACH]
-EVERY = 4
+EVERY = 16
 """Of so many combinations, which run hardly a line more than those of each name, every change tries one."""
 
 

@@ -183,6 +183,24 @@ def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(run, tmp_path):
     assert whole.summary["extensions"]["secagg"]["sums-of"] == [5, 5]
 
 
+def test_sites_that_have_begun_a_sum_with_a_server_that_died_begin_anew_with_the_next(settings):
+    """It died in round 2 while they unmasked; what they know stays with them."""
+
+    class DiedError(Exception):
+        pass
+
+    def dies(step, message, reply):
+        if step == UNMASK and message.content["config"]["server-round"] == 2:
+            raise DiedError
+
+    config = settings("on", rounds=2)
+    grid = Lossy(config, changed=dies)
+    with pytest.raises(DiedError):
+        run_on(config, grid)
+    grid.changed = lambda *_: None
+    assert run_on(config, grid)[1] == run_on(settings("plain", rounds=2))[1]
+
+
 NUMBERS = np.random.default_rng(0).normal(size=(80, 4)).astype(np.float32)
 
 

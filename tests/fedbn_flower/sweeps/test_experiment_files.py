@@ -106,10 +106,9 @@ def test_every_file_is_in_the_documentation():
     assert {path.stem for path in EXPERIMENTS} <= set(named)
 
 
-WHOLE = {
-    "fixed-point", "hospitals", "label-skew-search", "mcmahan-small", "secagg-table", "tables", "text-search"
-}  # fmt: skip
-"""Of these all runs for every change; of the others the first one, and all exhaustively."""
+WHOLE = {"label-skew-search", "mcmahan-small", "secagg-table", "tables", "text-search"}
+"""Of these all runs for every change; of every third of the others the first one, and all exhaustively."""
+OTHERS = [path.stem for path in EXPERIMENTS if path.stem not in WHOLE]
 
 
 def words_of(name, folder, cache_dir, rounds):
@@ -119,13 +118,14 @@ def words_of(name, folder, cache_dir, rounds):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("pictures_not_drawn", "few_draws")
-@pytest.mark.parametrize("name", [path.stem for path in EXPERIMENTS if path.stem not in WHOLE])
-def test_its_first_run_runs_and_all_its_algorithms_are_made(name, tables, cache_dir, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", OTHERS)
+def test_all_its_algorithms_are_made_and_its_first_run_runs(name, tables, cache_dir, tmp_path, monkeypatch):
     """For a round: that they run for more is `test_combinations`'s."""
     monkeypatch.chdir(tables)
     keys = ("strategy", "client", "objective", "loss", "model")
     configs = parse_command_line(words_of(name, tmp_path / "all", cache_dir, 1).split()).configs
-    assert simulate(Federation(configs[0]), tmp_path / "run", None).as_json()["failures"] == 0
+    if OTHERS.index(name) % 3 == 0:
+        assert simulate(Federation(configs[0]), tmp_path / "run", None).as_json()["failures"] == 0
     for config in {tuple(getattr(config, key) for key in keys): config for config in configs}.values():
         assert not Federation(config).unused, config
 
