@@ -4,6 +4,7 @@ import difflib
 import re
 import shlex
 import sys
+import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -81,56 +82,10 @@ SUBGROUPS = (
 )
 """What ``--subgroups`` takes, see `data.subgroups`."""
 
-
-SYNONYMS = {
-    "local-epochs": "epochs num-epochs client-epochs e",
-    "client-lr": "lr learning-rate client-learning-rate eta-l",
-    "server-lr": "server-learning-rate eta global-lr",
-    "client-lr-schedule": "lr-schedule lr-scheduler scheduler schedule",
-    "client-momentum": "momentum",
-    "client-optimizer": "optimizer optim local-optimizer",
-    "weight-decay": "wd l2",
-    "clip-norm": "clip grad-clip clip-grad max-grad-norm gradient-clipping",
-    "batch-size": "bs batch b",
-    "device": "gpu gpus num-gpus cuda accelerator",
-    "workers": "threads jobs cpus num-cpus num-workers",
-    "patience": "early-stopping early-stop",
-    "rounds": "num-rounds server-rounds num-server-rounds communication-rounds t",
-    "num-clients": "clients n-clients nodes num-nodes supernodes num-supernodes k",
-    "fraction-train": "fraction-fit client-fraction participation sample-fraction c",
-    "fraction-evaluate": "fraction-eval",
-    "partition": "split non-iid iid partitioner",
-    "val-fraction": "validation-split val-split",
-    "norm": "normalization normalisation norm-layer",
-    "bn-momentum": "batchnorm-momentum batch-norm-momentum",
-    "agc": "adaptive-clip adaptive-gradient-clipping agc-clip",
-    "adapt-bn": "adabn ada-bn",
-    "holdout-clients": "held-out-clients new-clients",
-    "strategy": "algorithm aggregator aggregation",
-    "model": "network net architecture arch",
-    "dataset": "data data-dir data-path csv",
-    "run-dir": "output output-dir out-dir save-dir log-dir",
-    "seed": "random-seed random-state",
-    "mu": "proximal-mu",
-    "dp-delta": "delta",
-    "dp-noise": "noise-multiplier noise",
-    "dp-clip": "clipping-norm l2-norm-clip",
-    "beta-1": "beta1",
-    "beta-2": "beta2",
-}
-"""Other names in use for a key, separated by spaces."""
-
+_OTHER_NAMES = tomllib.loads(Path(__file__).with_name("other_names.toml").read_text())
+SYNONYMS: dict[str, str] = _OTHER_NAMES["synonyms"]
+ADVICE: dict[str, str] = _OTHER_NAMES["advice"]
 _KEYS = {word: key for key, words in SYNONYMS.items() for word in words.split()}
-_EPSILON = "FedAdam and FedYogi call it tau; of differential privacy it is dp-epsilon"
-_MEDIAN = "strategy fedavg with mean median"
-ADVICE = {
-    "epsilon": _EPSILON,
-    "eps": _EPSILON,
-    "fedmedian": _MEDIAN,
-    "median": _MEDIAN,
-    "fedtrimmedavg": "strategy fedavg with mean trimmed",
-}
-"""What to use instead, where that is not one key."""
 
 
 def hint(name: str, known: Iterable[str], mark: str = "") -> str:
