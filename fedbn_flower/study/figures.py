@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedbn_flower.clients.problems.metrics.scores import CONFIDENCE, COUNT, HITS, Curve, curve
+from fedbn_flower.clients.problems.metrics.scores import CONFIDENCE, COUNT, HITS, Curve, curve, exact_curve
 
 from ..records.cases import SCORE, TARGET
 from ..records.metrics import percent, spelt
@@ -69,26 +69,51 @@ def confusion_matrix(total: NDArray, names: Sequence[str]) -> InlineFigure:
     return figure
 
 
+Lines = Sequence[tuple[str, Curve, Mapping[str, Any]]]
+"""Curves with their labels, and how each is drawn."""
+
+
 def roc_curve(total: NDArray, names: Sequence[str]) -> InlineFigure:
     """Draw the ROC curve of each class's histograms, (k, 2, T + 1)."""
-    figure, axes = unit_axes(*ROC_AXES)
-    _draw_curves(axes, total, names, lambda c: (c.false_positive_rate, c.sensitivity))
-    axes.plot([0, 1], [0, 1], ":", color="#999999", linewidth=1)
-    legend_below(figure)
-    return figure
+    return _draw_curves(_of_classes(total, names), precision=False)
 
 
 def precision_recall_curve(total: NDArray, names: Sequence[str]) -> InlineFigure:
-    """Draw precision by recall (sensitivity) of each class's histograms, (k, 2, T + 1), as steps.
+    """Draw precision by recall (sensitivity) of each class's histograms, (k, 2, T + 1)."""
+    return _draw_curves(_of_classes(total, names), precision=True)
 
-    Dots are the share of positives, the precision of a model that knows nothing.
+
+def _of_classes(total: NDArray, names: Sequence[str]) -> Lines:
+    """Return the curves of the first `MAX_LINES` classes that have both kinds of examples."""
+    names = _short(names[1:] if len(total) == 1 else names)  # of two classes, class 1
+    return [
+        (name, curve(histogram), line_style(number))
+        for number, (histogram, name) in enumerate(zip(total[:MAX_LINES], names, strict=False))
+        if histogram.sum(1).all()
+    ]
+
+
+def _draw_curves(lines: Lines, precision: bool, columns: int = 2) -> InlineFigure:
+    """Draw ROC curves, or precision by recall as steps.
+
+    Dots are the diagonal, or the share of positives, the precision of a model that knows nothing.
     """
-    figure, axes = unit_axes(*PRECISION_AXES)
-    _draw_curves(axes, total, names, lambda c: (c.sensitivity[1:], c.precision[1:]), drawstyle="steps-pre")
-    for line, histogram in zip([*axes.lines], _with_both(total), strict=True):
-        positives = histogram[1].sum() / histogram.sum()
-        axes.axhline(positives, linestyle=":", color=line.get_color(), linewidth=1)
-    legend_below(figure)
+    figure, axes = unit_axes(*(PRECISION_AXES if precision else ROC_AXES))
+    if not precision:
+        axes.plot([0, 1], [0, 1], ":", color="#999999", linewidth=1)
+    for label, found, style in lines:
+        changed = np.concatenate([[True], np.diff(found.tp + found.fp) > 0])  # elsewhere it stands still
+        part = Curve(*(column[changed] for column in found))
+        xs, ys = part.false_positive_rate, part.sensitivity
+        if precision:  # a step from recall 0 to the first is as high as that
+            ys = part.tp[1:] / (part.tp + part.fp)[1:]
+            xs, ys = part.sensitivity, np.insert(ys, 0, ys[0])
+        how = {**style, "marker": "", "drawstyle": "steps-pre" if precision else "default"}
+        axes.plot(xs, ys, label=label, **how)
+        if precision:
+            share = found.tp[-1] / (found.tp[-1] + found.fp[-1])
+            axes.axhline(share, linestyle=":", color=style["color"], linewidth=1)
+    legend_below(figure, columns)
     return figure
 
 
@@ -127,60 +152,23 @@ def unit_axes(xlabel: str, ylabel: str) -> tuple[InlineFigure, Axes]:
     return figure, axes
 
 
-def _draw_curves(
-    axes: Axes,
-    total: NDArray,
-    names: Sequence[str],
-    points: Callable[[Curve], tuple[NDArray[np.float64], NDArray[np.float64]]],
-    **how: Any,
-) -> None:
-    """Draw a line for each of the first `MAX_LINES` classes that have both kinds of examples."""
-    names = names[1:] if len(total) == 1 else names  # of two classes, class 1
-    for number, (histogram, name) in enumerate(zip(total[:MAX_LINES], _short(names), strict=False)):
-        if not histogram.sum(1).all():
-            continue
-        changed = np.concatenate([[True], histogram.any(0)[::-1]])  # elsewhere the curve stands still
-        with np.errstate(divide="ignore", invalid="ignore"):
-            xs, ys = points(curve(histogram))
-        changed = changed[len(changed) - len(xs) :]
-        style = line_style(number) | {"marker": "", **how}
-        axes.plot(xs[changed], ys[changed], label=name, **style)
-
-
-def _with_both(total: NDArray) -> list[NDArray]:
-    """Return the histograms of the first `MAX_LINES` classes that have both kinds of examples."""
-    return [histogram for histogram in total[:MAX_LINES] if histogram.sum(1).all()]
-
-
 def _short(names: Sequence[str]) -> list[str]:
     return list(map(plain, shorten_middle(list(names), NAME_LENGTH)))
 
 
-OF_ALL: dict[str, Any] = {"color": "#555555", "linewidth": 2.2, "linestyle": "-", "marker": ""}
+OF_ALL = {"color": "#555555", "linewidth": 2.2, "linestyle": "-"}
 
 
 def curves_of_cases(cases: Mapping[str, DataFrame], whole: str, precision: bool) -> InlineFigure:
     """Draw the exact ROC curve, or precision by recall, of each table of cases with its label.
 
-    Precision is drawn as steps, and dots are the shares of positives. The curve whose label begins with
-    ``whole`` is thick.
+    The curve whose label begins with ``whole`` is thick.
     """
-    from sklearn.metrics import precision_recall_curve, roc_curve
-
-    figure, axes = unit_axes(*(PRECISION_AXES if precision else ROC_AXES))
-    if not precision:
-        axes.plot([0, 1], [0, 1], ":", color="#999999", linewidth=1)
+    lines = []
     for number, (label, table) in enumerate(cases.items()):
-        style = dict(OF_ALL) if label.startswith(whole) else line_style(number) | {"marker": ""}
-        if precision:
-            ys, xs, _ = precision_recall_curve(table[TARGET], table[SCORE])
-            axes.plot(xs, ys, label=plain(label), drawstyle="steps-post", **style)
-            axes.axhline(float(table[TARGET].mean()), linestyle=":", color=style["color"], linewidth=1)
-        else:
-            xs, ys, _ = roc_curve(table[TARGET], table[SCORE])
-            axes.plot(xs, ys, label=plain(label), **style)
-    legend_below(figure, columns=1)
-    return figure
+        found = exact_curve((table[TARGET] == 1).to_numpy(), table[SCORE].to_numpy())
+        lines.append((plain(label), found, OF_ALL if label.startswith(whole) else line_style(number)))
+    return _draw_curves(lines, precision, columns=1)
 
 
 def gain_plot(points: Mapping[str, Sequence[tuple[float, float]]], metric: str) -> InlineFigure:

@@ -72,7 +72,8 @@ def test_the_line_of_the_roc_curve_goes_through_scikit_learns_points():
     histogram = np.zeros((1, 2, 51), np.int64)
     np.add.at(histogram, (0, y, bins), 1)
     (axes,) = figures.roc_curve(histogram, ["no", "yes"]).axes
-    line = axes.lines[0]
+    diagonal, line = axes.lines
+    assert diagonal.get_xydata().tolist() == [[0, 0], [1, 1]]
     fpr, tpr, _ = sklearn_roc(y, grid[bins - 1], drop_intermediate=False)
     assert line.get_label() == "yes"
     np.testing.assert_allclose(line.get_xdata(), fpr)
@@ -126,9 +127,10 @@ def test_all_sites_have_their_curves_on_the_same_axes():
         assert text.endswith(f": AUROC {area:.3f} ({ends.low:.3f} to {ends.high:.3f})")
     lines = [line for line in precision.lines if line.get_linestyle() != ":"]
     for line, (_, of) in zip(lines, table.groupby("site", sort=False), strict=False):
-        assert line.get_drawstyle() == "steps-post"
-        x, y = line.get_data()  # recall falls: a step keeps the precision of the point to its right
-        area = float(np.sum(-np.diff(x) * y[:-1]))
+        assert line.get_drawstyle() == "steps-pre"
+        x, y = line.get_data()
+        assert x[0] == 0
+        area = float(np.sum(np.diff(x) * y[1:]))  # a step has the precision of the point to its right
         assert area == pytest.approx(average_precision_score(of["target"], of["score"]))
     levels = [line.get_ydata()[0] for line in precision.lines if line.get_linestyle() == ":"]
     assert levels == pytest.approx(
@@ -161,7 +163,7 @@ def test_precision_by_thresholds_is_drawn_as_steps_with_the_prevalence():
     assert level.get_ydata()[0] == 2 / 8
     x, y = steps.get_data()
     scores, truth = [0, 0, 3, 5, 9, 2, 9, 8], [0] * 6 + [1] * 2
-    area = float(np.nansum(np.diff(x) * y[1:])) + x[0] * y[0]
+    area = float(np.sum(np.diff(x) * y[1:]))
     assert area == pytest.approx(average_precision_score(truth, scores))
 
 
