@@ -35,6 +35,7 @@ from fedbn_flower.results.checkpoints.checkpoint_folder import CheckpointFolder
 from .pictures import draw_none
 
 os.fsync = os.fstat  # of the same open files: no test pulls a plug, and hundreds would wait for the disk
+os.getloadavg = lambda: (0.0, 0.0, 0.0)  # no test depends on what else the machine does
 gc.disable()  # until all tests are collected: what they import stays
 
 # The same examples in every run, however long one takes: no test depends on chance or load.
@@ -204,12 +205,6 @@ def on_the_pool(pool, monkeypatch):
     return closed
 
 
-@pytest.fixture(autouse=True)
-def quiet_machine(monkeypatch):
-    """No test depends on what else the machine does."""
-    monkeypatch.setattr(os, "getloadavg", lambda: (0.0, 0.0, 0.0))
-
-
 @pytest.fixture(scope="session")
 def cache_dir(tmp_path_factory):
     """One folder of decoded datasets for the session."""
@@ -250,14 +245,14 @@ def draws_always_few():
         yield
 
 
+def save_empty(figure, buffer, **options):
+    buffer.write("<svg></svg>" if options["format"] == "svg" else b"")
+
+
 @pytest.fixture
 def empty_figures(monkeypatch):
     """For tests of a report's words: figures are made and counted, and nothing of them is drawn."""
-
-    def save(figure, buffer, **options):
-        buffer.write("<svg></svg>" if options["format"] == "svg" else b"")
-
-    monkeypatch.setattr("fedbn_flower.results.plotting.svg_figure.InlineFigure._save", save)
+    monkeypatch.setattr("fedbn_flower.results.plotting.svg_figure.InlineFigure._save", save_empty)
 
 
 @pytest.fixture(scope="session")

@@ -82,7 +82,8 @@ def last_line(folder: Path) -> str:
 def show_learnt(learnt: Iterable[Sequence[Note]], console: Console) -> None:
     """Print what runs learn, from what, and from whom."""
     for notes in learnt:
-        console.print(fit_to_width(Report.of_learnt(notes).terminal(), console.width))
+        if not console.quiet:  # it would be laid out all the same
+            console.print(fit_to_width(Report.of_learnt(notes).terminal(), console.width))
 
 
 def is_live(console: Console) -> bool:

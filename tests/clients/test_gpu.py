@@ -76,6 +76,7 @@ NEEDS_VALUES = {"fedlc", "fedntd", "fedrs", "fedtan", "mimelite"}
 """They select or count by values, which meta tensors do not have."""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("objective", sorted(OBJECTIVES.keys() - NEEDS_VALUES))
 def test_a_step_of_every_objective_stays_on_the_device(objective):
     """On PyTorch's meta device, whose tensors mix with no others."""

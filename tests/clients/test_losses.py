@@ -71,6 +71,7 @@ def test_three_rounds_are_those_of_the_formula(name, case):
     check_rounds(client, formula_of(name))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", WRITTEN)
 def test_fedsam_goes_uphill_and_down_on_the_same_loss(name):

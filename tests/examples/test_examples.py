@@ -71,6 +71,7 @@ def test_both_commands_mean_the_same_run(path, monkeypatch):
             assert simulated.to_user_config()[key].endswith(value)
 
 
+@pytest.mark.slow
 def test_signsgd_moves_every_entry_by_the_learning_rate(ran):
     model, config = ran("signsgd.py")
     assert (config["server-lr"], config["decay"]) == (0.005, 0.5)
@@ -79,6 +80,7 @@ def test_signsgd_moves_every_entry_by_the_learning_rate(ran):
     assert (moved > 0).mean() > 0.5
 
 
+@pytest.mark.slow
 def test_fedper_shares_all_but_the_last_layer(ran):
     model, config = ran("fedper.py")
     assert start(config).keys() - model.keys() == {"4.weight", "4.bias"}
@@ -90,6 +92,7 @@ def test_fedper_is_not_for_a_model_of_one_layer(cache_dir, capsys):
     assert "expected another one: no entry is left to share" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_pull_to_zero_leaves_a_smaller_model(ran):
     pulled, config = ran("pull_to_zero.py", "--client", "shared")
     assert config["pull"] == 0.1
@@ -97,6 +100,7 @@ def test_pull_to_zero_leaves_a_smaller_model(ran):
     assert np.linalg.norm(pulled["1.weight"]) < 0.99 * np.linalg.norm(free["1.weight"])
 
 
+@pytest.mark.slow
 def test_poly_loss_at_zero_is_the_usual_one(ran):
     poly, config = ran("poly_loss.py")
     assert config["epsilon"] == 2.5
@@ -108,6 +112,7 @@ def test_poly_loss_at_zero_is_the_usual_one(ran):
     assert np.abs(poly["1.weight"] - usual).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_layer_norm_has_no_statistics(ran):
     model, _ = ran("layer_norm.py")
     assert {name: array.shape for name, array in model.items() if name.startswith("2.")} == {
@@ -184,6 +189,7 @@ def test_hospitals_are_clients_by_their_names(ran):
     assert np.abs(dataset.train.columns["x"].mean(0)).max() < 1e-6  # each hospital's are 0
 
 
+@pytest.mark.slow
 def test_laboratories_scale_by_their_quartiles(ran):
     """Each has median 0 and quartiles 1 apart in its training rows, whatever its units."""
     _, config = ran("own_kind.py")
@@ -198,6 +204,7 @@ def test_laboratories_scale_by_their_quartiles(ran):
         assert len(task.evaluation["test"]) == 38 - (client == 2)
 
 
+@pytest.mark.slow
 def test_own_everything_from_python(cache_dir, tmp_path):
     """The rule's momentum, the heads that stay at home, and data that were learnt."""
     script = runpy.run_path(str(APP / "examples" / "python" / "own_everything.py"))

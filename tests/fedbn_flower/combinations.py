@@ -12,21 +12,28 @@ TABLES = (STRATEGIES, CLIENTS, OBJECTIVES, LOSSES)
 
 
 def is_allowed(names):
-    chosen = {"problem": "auto", **dict(zip(KINDS, names, strict=True))}
+    """Whether they go together; the last of them may be left out."""
+    chosen = {"problem": "auto", **dict(zip(KINDS, names, strict=False))}
     if chosen["client"] == "alone" and not STRATEGIES[chosen["strategy"]].goes_without_model:
         return False
     if STRATEGIES[chosen["strategy"]].keeps_models and chosen["client"] in {"fbn", "hbn"}:
         return False
     if chosen["strategy"] == "fedap" and chosen["client"] in {"silobn", "fedbn", "lg-fedavg"}:
         return False  # it compares clients by the statistics that they share
-    if LOSSES[chosen["loss"]].of_masks:
+    if "loss" in chosen and LOSSES[chosen["loss"]].of_masks:
         return False
-    classes = [table[name] for table, name in zip(TABLES, names, strict=True)]
+    classes = [table[name] for table, name in zip(TABLES, names, strict=False)]
     needs = [(key, wanted) for cls in classes for key, wanted in getattr(cls, "requires", {}).items()]
     return all(chosen[key] in wanted for key, wanted in needs if key in chosen)
 
 
-ALLOWED = [names for names in product(*TABLES) if is_allowed(names)]
+ALLOWED = [
+    (*names, loss)
+    for names in product(*TABLES[:-1])
+    if is_allowed(names)
+    for loss in LOSSES
+    if is_allowed((*names, loss))
+]
 
 
 def pairs(names):

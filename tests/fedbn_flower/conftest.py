@@ -7,20 +7,13 @@ from fedbn_flower.annexes import is_present
 from fedbn_flower.cli import main
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.data import Request, load_dataset
+from fedbn_flower.results.plotting.svg_figure import InlineFigure
 from fedbn_flower.runtime.simulation import simulate as simulated_in
 from fedbn_flower.server.federation import Federation
 
+from ..conftest import save_empty
 
-@pytest.fixture(autouse=True)
-def _pictures_are_not_drawn(pictures_not_drawn):
-    """Tests of pictures look at their figures; slow tests draw them."""
-
-
-@pytest.fixture(autouse=True)
-def _figures_of_pages_are_empty(request):
-    """Tests of what is drawn use ``drawn_figures``."""
-    if "drawn_figures" not in request.fixturenames:
-        request.getfixturevalue("empty_figures")
+SAVE = InlineFigure._save
 
 
 @pytest.fixture
@@ -30,13 +23,9 @@ def sweeps_table():
 
 
 @pytest.fixture
-def drawn_figures():
+def drawn_figures(monkeypatch):
     """What is drawn in this test is looked at."""
-
-
-@pytest.fixture(autouse=True)
-def _intervals_are_of_few_draws(few_draws):
-    """Tests of intervals have their own ``few_draws``."""
+    monkeypatch.setattr(InlineFigure, "_save", SAVE)
 
 
 NO_INTERVALS = {
@@ -46,10 +35,14 @@ NO_INTERVALS = {
 """Rooms in which nobody looks at what is made of a run's cases in the end."""
 
 
-@pytest.fixture(autouse=True)
-def _no_intervals_where_nobody_looks(request, monkeypatch):
-    if request.path.parent.name in NO_INTERVALS and is_present("study"):
-        monkeypatch.setattr("fedbn_flower.study.intervals.write_intervals", lambda *_: None)
+@pytest.fixture(scope="module", autouse=True)
+def _only_what_is_looked_at(request, pictures_never_drawn, draws_always_few):
+    """Tests of pictures look at figures, those of intervals have their own `draws_always_few`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(InlineFigure, "_save", save_empty)
+        if request.path.parent.name in NO_INTERVALS and is_present("study"):
+            patch.setattr("fedbn_flower.study.intervals.write_intervals", lambda *_: None)
+        yield
 
 
 @pytest.fixture

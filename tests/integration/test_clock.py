@@ -51,6 +51,7 @@ def told(address, monkeypatch, capsys):
     return status, capsys.readouterr().err
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("seconds", [-3 * 3600, -20, 360, 9000])
 def test_a_clock_that_is_off_is_one_line(seconds, server, monkeypatch, capsys):
     """By how much it is off is known to two seconds."""

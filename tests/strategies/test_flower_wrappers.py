@@ -53,6 +53,7 @@ def rounds(strategy, start, models, mod=None, count=1):
 WRAPPED = sorted(OF_MODELS.keys() - {"scaffold", "scaffold-momentum", "feddc", "fedcm", "fedsmoo"})
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("wrapper", "rule"),
     [*((wrapper, "fedyogi") for wrapper in WRAPPERS), *zip(cycle(WRAPPERS), WRAPPED, strict=False)],

@@ -111,7 +111,7 @@ RULES = [*OF_MODELS.values(), FedSat, HalfSteps]
 SETTINGS = [{}, {"weighted_by_key": None}, {"clip_update_norm": 0.5}]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("rule", "settings"),
     [

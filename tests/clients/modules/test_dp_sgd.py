@@ -134,6 +134,7 @@ class TestTraining:
         control = {n: np.zeros(p.shape, np.float32) for n, p in client.task.model.named_parameters()}
         return Received(sent.by_name(), {"control": control})
 
+    @pytest.mark.sampled(2)
     @pytest.mark.parametrize("objective", ["plain", "fedprox", "feddyn", "scaffold", "fedntd", "moon"])
     def test_every_objective_that_post_processes_trains(self, objective):
         client = self.run(objective)

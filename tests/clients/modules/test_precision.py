@@ -121,6 +121,7 @@ def test_bf16_has_the_range_of_float32_and_is_not_scaled():
     assert model.weight.item() == -1.0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("precision", "client", "objective"),
     [
@@ -137,6 +138,7 @@ def test_what_is_sent_and_remembered_is_float32(precision, client, objective):
     assert metrics[0]["train-loss"] == pytest.approx(np.log(3), rel=0.7)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("client", "objective", "loss"),
     [

@@ -41,6 +41,7 @@ def test_what_is_set_is_kept_out_and_comes_back(name):
     assert found() == USUAL
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", SET)
 def test_a_client_trains_and_evaluates_as_ever(name):
     check_it_trains_and_evaluates_as_ever(name, FedAvgClient.fit)

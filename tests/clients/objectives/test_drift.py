@@ -49,6 +49,7 @@ def test_an_unknown_setting_and_a_missing_one_are_refused():
         Needs({}, {})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_what_the_loss_does_not_reach_stays(name):
     """Whatever is remembered, received, or decays."""

@@ -76,6 +76,7 @@ def test_apfls_share_stays_within_0_and_1_and_may_be_fixed():
             assert 0 <= weight(client, start, **{"client-lr": rate})[1]["apfl-alpha"] <= 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "objective"),
     diagonal_quick(

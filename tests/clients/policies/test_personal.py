@@ -81,6 +81,7 @@ def test_two_rounds_of_fedbabu_by_hand():
     assert loss == pytest.approx((2 - tuned * head) ** 2, rel=1e-4)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("objective", ["plain", "fedprox", "feddyn", "moon", "fedsam", "fedntd"])
 def test_in_fedbabus_training_nothing_of_the_head_moves(objective):
     """Nor by weight decay, nor its BatchNorm; it trains again afterwards."""
@@ -182,6 +183,7 @@ def test_fine_tuning_by_hand():
     assert update.metrics["loss"] == pytest.approx(0.729**2)  # from 1.1: 1.19, 1.271
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CLIENTS)
 def test_fine_tuning_is_forgotten(name):
     def trained(**config):

@@ -91,6 +91,7 @@ def test_an_entry_of_the_wrong_shape_is_refused_by_name():
         client.fit(parameters, CONFIG)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trains", "other"), diagonal_quick(["fedrep", "fedbabu"], ["fedala", "fedinit", "fbn"])
 )

@@ -85,6 +85,7 @@ def test_a_built_in_class_is_what_its_name_says(run):
     assert (config["strategy"], config["client"], config["server-lr"]) == ("fedyogi", "fedbn", 0.02)
 
 
+@pytest.mark.slow
 def test_what_is_defined_anew_is_used_anew(run):
     """In a notebook a cell is run again; nothing of the first definition is found by its name."""
     sizes = []
@@ -116,6 +117,7 @@ def test_a_run_goes_on_with_its_objects_given_again(run, tmp_path):
     assert resumed.history["round"].tolist() == [1, 2]
 
 
+@pytest.mark.slow
 def test_arrays_are_the_same_files_in_a_folder(run, cache_dir, tmp_path):
     dataset = inputs_of(run_config({"dataset": "digits", "cache-dir": str(cache_dir)})).dataset
     splits = {"train": dataset.train, "test": dataset.test}
@@ -208,6 +210,7 @@ def test_the_package_lists_what_it_has_and_names_what_it_has_not():
         fedbn_flower.simulat
 
 
+@pytest.mark.slow
 def test_the_example_in_its_help_runs(tmp_path, monkeypatch, cache_dir, pictures_not_drawn):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache_dir))

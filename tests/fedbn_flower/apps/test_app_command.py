@@ -157,6 +157,7 @@ def test_overrides_may_be_a_toml_file(folder, tmp_path):
     assert '"nested.depth": 4' in (tmp_path / "run" / "config.json").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", some_quick(["inline", "auto"], {1}))
 def test_neither_torch_nor_ray_is_imported(folder, backend):
     """Both take seconds; an app that uses PyTorch imports it."""

@@ -57,6 +57,7 @@ APPS = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", APPS)
 def test_the_final_model_of_a_legacy_app_is_written(tmp_path, how):
     server, expected = APPS[how]
@@ -78,6 +79,7 @@ SECURE_CLIENT = LEGACY_CLIENT.replace(
 )
 
 
+@pytest.mark.slow
 def test_the_final_model_of_secure_aggregation_is_written(tmp_path):
     """It is quantised: range 2 * 8 in 2^22 steps, summed over three clients and two rounds."""
     secure = "DefaultWorkflow(fit_workflow=SecAggPlusWorkflow(num_shares=3, reconstruction_threshold=2))"

@@ -102,6 +102,7 @@ def test_a_simulation_needs_devices(run):
         run(**EIGHT, protocol="fedbuff:3", concurrency=5)
 
 
+@pytest.mark.slow
 def test_clients_that_are_held_out_do_not_train(finished, tmp_path, out_of_order):
     """Of six clients two are held out, by seed 0: clients 0 and 4."""
     keys = {**EIGHT, "num_clients": 6, "holdout_clients": 2, "protocol": "fedbuff:2", "concurrency": 3}

@@ -72,6 +72,7 @@ def test_a_client_that_is_fast_is_dispatched_again_while_another_trains():
     assert [outstanding for _, _, outstanding in found[:9]] == [{0}] * 9
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_what_holds_of_every_schedule(data):
     """K different clients; at most M train; each takes its time, from the newest version there was."""
@@ -207,6 +208,7 @@ def test_the_table_of_the_page(run, flags, seconds, accuracy, staleness):
     assert sum(int(row["replies"]) for row in rows_of(result.folder)) == 120
 
 
+@pytest.mark.slow
 def test_clients_that_are_held_out_do_not_train(run):
     """Of six clients two are held out, by seed 0: clients 0 and 4."""
     keys = {**JOB, "num_clients": 6, "holdout_clients": 2, "protocol": "fedbuff:2", "concurrency": 4}

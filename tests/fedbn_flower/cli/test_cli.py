@@ -311,6 +311,7 @@ def test_no_folder_can_be_made_where_a_file_is(tmp_path):
         default_run_folder(tmp_path)
 
 
+@pytest.mark.slow
 def test_nobody_evaluates_is_said_once_and_in_our_words(inline, caplog):
     assert cli.main([*inline, "--fraction-evaluate", "0"]) == 0
     assert [r.message for r in caplog.records if r.levelname == "WARNING"] == [
@@ -320,6 +321,7 @@ def test_nobody_evaluates_is_said_once_and_in_our_words(inline, caplog):
 
 
 LIBRARIES = {"ray", "matplotlib", "datasets", "sklearn", "torchvision", "torch", "pandas", "scipy", "pyarrow"}
+LIBRARIES |= {"dp_accounting"}
 MISTAKES = (
     ["--rouns", "3"],
     ["--client-lr", "-3"],

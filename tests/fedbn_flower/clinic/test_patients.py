@@ -11,7 +11,6 @@ from tests.quick import diagonal_quick
 from .scan_files import write_dicom, write_series
 
 RNG = np.random.default_rng(0)
-PLACED = {"ImageOrientationPatient": [1, 0, 0, 0, 1, 0], "PixelSpacing": [1, 1]}
 
 
 def some(*shape):
@@ -75,10 +74,6 @@ def flat(root, i, k):
 
 def in_both_classes(root, i, k):
     return root / "ab"[k % 2] / f"{i}-{k}.dcm"
-
-
-def given_split(root, i, k):
-    return root / "train" / "ab"[i % 2] / f"{i}-{k}.dcm"
 
 
 def sites(root, i, k):

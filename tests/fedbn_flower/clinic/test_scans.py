@@ -183,6 +183,7 @@ def test_monochrome1_is_inverted_and_colours_stay(load, tmp_path):
 # ---- resampling
 
 
+@pytest.mark.slow
 @given(arrays(np.float32, (4, 6), elements=st.floats(0, 1, width=32)))
 def test_resampling_keeps_what_is_constant_and_the_range(values):
     sampling = Resampling(size=9, window="0..1")
@@ -281,6 +282,7 @@ def test_files_without_a_suffix_and_series_of_sites_are_found(load, tmp_path):
     assert data.class_names == ("ill", "well")
 
 
+@pytest.mark.slow
 def test_a_changed_slice_is_decoded_anew(load, tmp_path):
     for i in range(3):
         write_series(tmp_path / "a" / f"case{i}", some((3, 4, 4)))

@@ -71,6 +71,7 @@ def test_alone_is_a_loop_over_the_clients_own_rows(run, configured):
     assert result.summary["global"] is None
 
 
+@pytest.mark.slow
 def test_pooled_is_a_loop_over_the_rows_of_all(run, configured):
     result = run(**JOB, reference="pooled")
     config = configured(**JOB)
@@ -102,6 +103,7 @@ class Deaf(InlineGrid):
             yield reply
 
 
+@pytest.mark.slow
 def test_who_is_alone_exchanges_nothing_and_is_not_affected_by_others(configured):
     config = configured(**JOB, reference="alone")
     both = {}
@@ -115,6 +117,7 @@ def test_who_is_alone_exchanges_nothing_and_is_not_affected_by_others(configured
         np.testing.assert_array_equal(entry, both[(0, 2)][name])
 
 
+@pytest.mark.slow
 def test_there_is_nothing_of_who_is_alone_for_a_new_client(run):
     job = JOB | {"rounds": 1}
     assert run(**job, reference="alone", holdout_clients=1).summary["new-clients"] is None
@@ -168,6 +171,7 @@ def test_mistakes_are_reported(refusal, values, output):
     assert re.match(output, refusal(**values))
 
 
+@pytest.mark.slow
 def test_without_a_final_test_the_test_set_is_never_used(run):
     result = run(**JOB | {"rounds": 1}, final_test=False)
     assert not [name for name in (*result.clients.columns, *result.history.columns) if "test" in name]

@@ -75,6 +75,7 @@ def test_a_mistake_is_one_line_before_anything_starts(refusal, table, keys, told
     assert told in refusal(**keys)
 
 
+@pytest.mark.slow
 def test_metrics_of_numbers(finished, table, tmp_path):
     summary = finished(
         tmp_path / "run", dataset=table, metrics="r2,rmse,explained-variance", target="rmse=1000", rounds=1

@@ -5,17 +5,14 @@ import os
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
 
 from fedbn_flower import Observer
 from fedbn_flower.cli import main
 from fedbn_flower.cli.parser import parse
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
-from fedbn_flower.job.initial_model import initial_model
 from fedbn_flower.names import STRATEGY
 from fedbn_flower.server.federation import Federation
 
@@ -31,21 +28,6 @@ def own(tmp_path, monkeypatch):
 
 def run(cache_dir, *arguments):
     return main([*map(str, arguments), "--backend", "inline", "--cache-dir", str(cache_dir)])
-
-
-def test_a_rule_with_a_hyper_parameter_of_its_own_is_one_file(own, cache_dir, tmp_path, capsys):
-    rule = ("--strategy", "own.py:Scaled", "--client", "shared", "--batch-size", 128, "--local-epochs", 1)
-    assert run(cache_dir, *rule, "--scale", 0.5, "--rounds", 1, "--run-dir", "half") == 0
-    assert run(cache_dir, *rule, "--rounds", 1, "--run-dir", "whole") == 0
-    config = json.loads((tmp_path / "half" / "config.json").read_text())
-    assert (config["strategy"], config["scale"], config["every"]) == (f"{own}:Scaled", 0.5, 1)
-    half, whole = (load_file(tmp_path / name / "model.safetensors") for name in ("half", "whole"))
-    spec = Federation(run_config({"dataset": "digits", "cache-dir": str(cache_dir)})).dataset.spec
-    start = initial_model("mlp-bn", spec, False, 0).entries
-    for name in ("1.weight", "4.bias"):
-        np.testing.assert_allclose(half[name] - start[name], 0.5 * (whole[name] - start[name]), atol=1e-6)
-    assert run(cache_dir, *rule, "--scale", 3, "--run-dir", "never") == 2
-    assert "scale: '3' is not allowed; expected a number in (0, 2]" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -202,6 +184,7 @@ class Mine(FedAvg):
 """
 
 
+@pytest.mark.slow
 def test_a_file_that_was_edited_is_read_anew_by_the_next_run(run, tmp_path):
     """As in a notebook: its code and its settings, but not in the middle of a run."""
     rule = tmp_path / "edited.py"
@@ -230,6 +213,7 @@ def test_a_file_that_was_edited_is_read_anew_by_the_next_run(run, tmp_path):
     run(strategy="edited.py:Mine", rounds=2, observers=[Editor()])
 
 
+@pytest.mark.slow
 def test_a_resumed_run_takes_the_file_as_it_is_then(run, tmp_path):
     rule = tmp_path / "edited.py"
     rule.write_text(RULE.format(step="0 * delta", settings="pass"))

@@ -106,6 +106,7 @@ def test_code_that_the_command_line_names_is_run(foreign, monkeypatch):
     assert (config.rounds, config.client) == (2, f"{foreign.parent}/evil.py:Mine")
 
 
+@pytest.mark.slow
 def test_to_resume_is_to_ask_for_what_the_folder_names(foreign):
     assert simulate(resume=foreign, rounds=2, progress=False).summary["rounds"] == 2
     assert ran(foreign)

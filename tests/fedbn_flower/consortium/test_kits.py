@@ -89,6 +89,7 @@ def test_join_installs_from_the_wheels_of_a_kit_without_a_registry(folder, tmp_p
     assert (kit / "site").stat().st_mode & 0o777 == (0o700 if os.geteuid() else 0o755)  # for the unit's user
 
 
+@pytest.mark.slow
 def test_join_takes_paths_from_where_it_is_called(folder, tmp_path):
     kit = unpacked(folder / "kits" / "lyon.zip", tmp_path / "kit").folder
     program = kit / "site" / "programs" / "fedbn-sim"

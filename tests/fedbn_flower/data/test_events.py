@@ -182,6 +182,7 @@ def test_sites_have_the_same_event_whatever_their_counts(
     assert [one.name for one in server.events] == ["the event" if event == "auto" else event]
 
 
+@pytest.mark.slow
 def test_recalibrated_scores_are_of_the_event(tmp_path: Path) -> None:
     """Once turned, cases are not turned again: a temperature keeps the order, so the AUROC."""
     pytest.importorskip("fedbn_flower.study")

@@ -133,17 +133,6 @@ def test_only_the_features_that_need_it_have_a_rest(load, cache_dir):
 # ---- learning --------------------------------------------------------------------------------------------
 
 
-def test_unix_seconds_of_a_table_are_learnt_from(run, tmp_path):
-    """The class is whether it was after the 40th of 80 seconds; float32 alone has two of them."""
-    seconds = SECONDS.repeat(5)
-    table = pd.DataFrame({"t": seconds, "noise": RNG.normal(size=400), "label": (seconds >= SECONDS[40]) * 1})
-    table.sample(frac=1, random_state=0).to_csv(tmp_path / "t.csv", index=False)
-    names = {"partition": "iid", "client": "shared", "strategy": "fedavg", "model": "linear"}
-    keys = {"rounds": 4, "batch_size": 16, "client_lr": 0.3, "num_clients": 3}
-    result = run(dataset=str(tmp_path / "t.csv"), **names, **keys)
-    assert result.summary["client-mean"]["accuracy"] > 0.95
-
-
 # ---- what is said ----------------------------------------------------------------------------------------
 
 

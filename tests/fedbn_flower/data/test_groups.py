@@ -141,6 +141,7 @@ def test_strata_are_classes_labels_or_fifths_of_numbers():
 # ---- tables ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("partition", "folds"),
     [("iid", {}), ("dirichlet:2", THIRD), ("natural:site", {}), ("natural:site", THIRD)],
@@ -195,6 +196,7 @@ def test_patients_at_several_sites_are_said(grouped, moved):
     assert "several" not in str(what_is_learnt(inputs))
 
 
+@pytest.mark.slow
 def test_patients_of_a_site_left_out_may_be_known_at_others(grouped, moved):
     """Patient 0 is trained on if one of its sites is left out, and not if site 1 is."""
     pytest.importorskip("fedbn_flower.inspection")

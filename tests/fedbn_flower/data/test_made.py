@@ -11,11 +11,9 @@ from fedbn_flower.data.readers.made import decode_synthetic
 from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.job.participation import held_out_clients
 from fedbn_flower.runtime.grid import InlineGrid
-from fedbn_flower.runtime.simulation import make_grid, simulate
+from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
-from fedbn_flower.site.cohorts import cohort_size
 from fedbn_flower.site.inputs import local_task
-from strategies.aggregation.fold import GROUP
 
 CLIENTS, STEPS, RATE = 4, 20, 0.05
 
@@ -49,6 +47,7 @@ def made():
     }
 
 
+@pytest.mark.slow
 def test_what_a_synthetic_client_sees(made):
     """Within a client x_j varies by j^-1.2; a client's centre has a variance of 1 about B_k ~ N(0, beta)."""
     x = np.concatenate([x - x.mean(0) for x, _ in made["0,0"]])
@@ -169,22 +168,6 @@ def test_drift_is_what_feddyn_and_scaffold_correct(configured, problem, strategy
     difference = parameters - problem[1]
     costs = 0.5 * np.einsum("ki,kij,kj->k", difference, problem[0], difference)
     assert found["loss"] == pytest.approx(costs.mean(), rel=1e-4)
-
-
-def test_least_squares_train_in_lockstep(configured):
-    """As one by one, to rounding."""
-    pytest.importorskip("fedbn_flower.lockstep")
-    models = []
-    for fast in ("auto", "off"):
-        config = configured(
-            dataset="quadratic:4", num_clients=2 * GROUP, strategy="scaffold", objective="scaffold",
-            fast=fast, rounds=1, **LEAST_SQUARES,
-        )  # fmt: skip
-        assert cohort_size(inputs_of(config)) == {"auto": GROUP, "off": 1}[fast]
-        federation = Federation(config)
-        models.append(federation.run(make_grid(federation, None), []))
-    for name, array in models[0].items():
-        np.testing.assert_allclose(array.numpy(), models[1][name].numpy(), atol=1e-6)
 
 
 def test_the_distance_is_in_every_file_of_a_run(configured, tmp_path):

@@ -76,6 +76,7 @@ def test_a_comparison_is_pythons_and_a_missing_value_is_of_neither_side(values, 
     assert found.tolist() == expected
 
 
+@pytest.mark.slow
 def test_whether_they_are_inputs_does_not_change(of):
     """Nor do the rows of a split, nor the digest by which runs on the same data are known."""
     for columns, learnt_from in (("auto", "an input"), ("x", "no input"), ("x,age", "an input")):

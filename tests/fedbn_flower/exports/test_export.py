@@ -35,6 +35,7 @@ def trained(cache_dir, tmp_path_factory, pictures_never_drawn):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("format", "suffix"), [pytest.param("onnx", ".onnx", marks=pytest.mark.slow), ("torchscript", ".pt")]
 )

@@ -83,6 +83,7 @@ class FlippedAlone(Flipped):
     in_workers = False
 
 
+@pytest.mark.slow
 def test_who_may_train_and_what_a_client_sends(run):
     """By what each client alone would make of the model: (x0 + x1) / 2, and (x0 + 2 x - x1) / 2."""
     start, _ = run("start", client_lr=1e-30)

@@ -168,6 +168,7 @@ class Sums(Extension):
         ENDED.append((self.rounds, self.sums))
 
 
+@pytest.mark.slow
 def test_a_state_may_have_arrays(run, tmp_path, cache_dir):
     ENDED.clear()
     run("whole", extensions=[Sums], rounds=2)
@@ -200,6 +201,7 @@ class First(Extension):
         return {"trained": len(self.trained), "first": dict.fromkeys(self.trained, 1)}
 
 
+@pytest.mark.slow
 def test_a_round_is_kept_as_an_extension_says_and_has_columns_of_clients(run, tmp_path):
     rows, _ = run("two", extensions=[First], rounds=2)
     run("one", rounds=1)

@@ -26,6 +26,7 @@ def inspected(tmp_path, cache_dir, capsys):
     return run
 
 
+@pytest.mark.slow
 def test_two_silos(inspected, tmp_path):
     """Of digits 0-4 and 5-9: each has half of the classes, nearly equally frequent."""
     output, page = inspected("--dataset", "digits", "--partition", "silos:0-4,5-9")

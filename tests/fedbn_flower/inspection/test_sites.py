@@ -135,6 +135,7 @@ def test_without_counts_there_is_no_page(inspected, configured, write_site, tmp_
         inspected([tmp_path / "site"] * 2, dataset="shape:1x8x8:10")
 
 
+@pytest.mark.slow
 def test_data_that_the_server_has_need_no_question(configured, tmp_path):
     config = configured(inspect=True, run_dir=str(tmp_path / "page"), partition="iid")
     server_main(Sites(config, [{}, {}]), Context(1, 0, {}, RecordDict(), config.to_user_config()))

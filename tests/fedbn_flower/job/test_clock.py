@@ -156,6 +156,7 @@ def test_the_clocks_bytes_are_those_that_travel(configured, tmp_path, keys):
     assert (summary["bytes-sent"], summary["bytes-received"]) == (6 * down, 6 * up)
 
 
+@pytest.mark.slow
 def test_equal_devices_with_nobody_left_out_change_no_bit(run):
     job = JOB | {"fraction_evaluate": 0.0}
     plain, timed = run(**job, run_dir="a"), run(**job, devices="uniform", run_dir="b")

@@ -108,6 +108,7 @@ def outcome(folder):
     return (folder / "model.safetensors").read_bytes(), summary, metrics, rows_of(folder, "clients.csv")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("phase", "name"), [("train", "train-accuracy"), ("evaluate", "accuracy")])
 def test_a_run_with_a_liar_is_the_run_in_which_it_fails(finished, monkeypatch, tmp_path, phase, name):
     keys = {"client": "lying", "weighting": "uniform", "partition": "iid", "num_clients": 3}
@@ -140,6 +141,7 @@ class Fails(FedAvgClient):
         return super().fit(parameters, config)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("rule", "record", "entries"),

@@ -73,6 +73,7 @@ def test_an_optimiser_of_matrices_is_for_models_of_matrices(run):
     assert result.summary["failures"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "optimizer", ["adafactor", "rprop", "nadam:momentum_decay=0.01", "sgd:nesterov=true"]

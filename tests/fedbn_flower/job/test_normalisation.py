@@ -11,6 +11,7 @@ from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.site.cohorts import cohort_size
 
 
+@pytest.mark.slow
 def test_a_folder_knows_its_norm_and_momentum(run, tmp_path):
     result = run(norm="scaled-ws", client="shared", run_dir="saved")
     model, loaded = result.model(), load_model(tmp_path / "saved")
@@ -56,6 +57,7 @@ def test_group_norm_trains_one_by_one_and_says_so(configured, caplog):
     assert lines["group:4"] == "clients train one by one: module 2 (GroupNorm) is not supported"
 
 
+@pytest.mark.slow
 def test_cumulative_statistics_are_the_mean_over_all_batches(run, caplog):
     """One client, SGD of no rate: its batches' means, all alike, by hand; and one by one."""
     data = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)

@@ -130,6 +130,7 @@ def test_numbers_too_large_to_be_learnt_are_named_with_what_to_do(output, keys, 
     assert lines == [expected] * is_told
 
 
+@pytest.mark.slow
 def test_a_column_too_large_to_be_learnt_diverges_and_what_is_said_helps(output, run, tmp_path):
     """The costs of a stay. Either of the two that the warning says ends in a finite model."""
     x = np.random.default_rng(1).normal(size=(300, 6)).round(3)

@@ -9,7 +9,6 @@ from safetensors.numpy import load_file
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from clients import CLIENTS, FedAvgClient
 from fedbn_flower import annexes
 from fedbn_flower.core.process_cache import clear_process_caches
 from fedbn_flower.job.inputs import inputs_of
@@ -93,6 +92,7 @@ def hasty(spec):
     return nn.Sequential(nn.Flatten(), Hasty(), nn.Linear(spec.size, spec.outputs))
 
 
+@pytest.mark.slow
 def test_a_model_that_looks_at_its_batch_trains_one_by_one_and_says_so(many, caplog, tmp_path):
     """Clients of about 90 digits have batches of 32, 32 and some 26: other functions alone than stacked."""
     found = {}
@@ -166,17 +166,3 @@ def test_a_client_that_fails_costs_its_cohort_nothing(run):
     assert [(number, partition) for number, _, partition, _ in failures["auto"]] == [
         (str(number), partition) for number in (1, 2, 3) for partition in ("0", "9")
     ]
-
-
-class Counting(FedAvgClient):
-    fits = 0
-
-    def fit(self, parameters, config):
-        type(self).fits += 1
-        return super().fit(parameters, config)
-
-
-def test_a_clients_own_fit_is_called(many, tmp_path, monkeypatch):
-    monkeypatch.setitem(CLIENTS, "counting", Counting)
-    simulate(Federation(many(client="counting")), tmp_path / "run", None)
-    assert Counting.fits == 2 * GROUP

@@ -53,6 +53,7 @@ def assert_same_results(found, expected):
                 assert value == pytest.approx(others[name], abs=1e-5), name
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("make_model", [small_model, conv_model, Separable])
 @pytest.mark.parametrize("client", ["fedbn", "shared", "fedper"])
 def test_each_client_finds_what_it_finds_alone(client, make_model):

@@ -100,7 +100,7 @@ CASES = [
 GIVEN = ("fit", "make_model", "options", "objective", "captured")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(GIVEN, CASES)
 def test_what_is_replayed_are_the_steps(
     fit, make_model, options, objective, captured, monkeypatch, computed_again

@@ -94,7 +94,7 @@ def test_who_goes_in_lockstep():
 )
 def test_every_client_and_elementwise_objective(client, objective):
     config = {"alpha": 0.1, "mu": 0.5, "eval-splits": "test"}
-    check(lambda: cohort(CLIENTS[client], LocalTraining(2, 8), objective=objective), config)
+    check(lambda: cohort(CLIENTS[client], LocalTraining(1, 8), objective=objective), config)
 
 
 @pytest.mark.sampled(2)
@@ -127,7 +127,7 @@ def all_gradients_matter():
     ("optimizer", "weight_decay"),
     some_quick(  # the others as test_optimizers.py steps with them
         [*product([*sorted(STACKABLE), "sgd:nesterov=true", "adam:amsgrad=true"], [0.01, 0.0])],
-        range(0, 99, 7),
+        range(0, 99, 14),
     ),
 )
 def test_every_optimiser_that_steps_on_stacked_parameters(optimizer, weight_decay):

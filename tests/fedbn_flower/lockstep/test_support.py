@@ -41,6 +41,7 @@ def test_models_that_fail_the_trial_train_alone(name):
     assert "the trial" in reason_not_equivalent(FedAvgClient, make_client(FedAvgClient, model=model).task, {})
 
 
+@pytest.mark.slow
 def test_on_a_gpu_the_trial_tells_rounding_from_a_difference(monkeypatch):
     """Twelve times BatchNorm: in float32 rounding grows beyond the tolerance, in float64 both ways agree.
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from fedbn_flower.api.result import export_model, load_model
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.core.input_spec import InputSpec
 from fedbn_flower.job.inputs import inputs_of
@@ -57,10 +56,6 @@ def bag(spec):
     return nn.Sequential(nn.EmbeddingBag(WORDS, 8), nn.Linear(8, spec.outputs))
 
 
-def lazy(spec):
-    return nn.Sequential(nn.EmbeddingBag(WORDS, 8), nn.LazyLinear(spec.outputs))
-
-
 def linear(spec):
     return nn.Linear(LENGTH, spec.outputs)
 
@@ -87,28 +82,6 @@ def test_what_a_model_takes(make, spec, integers):
     assert fitted(model, spec).integers == integers
     assert model.training
     assert torch.equal(torch.get_rng_state(), state)
-
-
-@pytest.mark.sampled(6)
-@pytest.mark.parametrize(
-    ("model", "dtype"),
-    [*((Mean, dtype) for dtype in (np.int64, np.int32, np.uint8, float)), (Declares, int), (lazy, int)],
-)
-def test_words_are_learnt_from_tokens(run, tmp_path, model, dtype):
-    """Server and clients evaluate the same model; TorchScript takes tokens too."""
-    keys = {"num_clients": 3, "partition": "iid", "client": "shared", "strategy": "fedavg"}
-    x, y, x_test, y_test = DATA
-    data = (x.astype(dtype), y, x_test.astype(dtype), y_test)
-    result = run(data=data, model=model, rounds=5, batch_size=16, client_lr=4.0, **keys)
-    assert result.summary["client-mean"]["accuracy"] > 0.9
-    of_all = result.summary["global"]["accuracy"]
-    assert of_all == pytest.approx(result.summary["client-mean"]["accuracy"])
-    module = load_model(result.folder, model=model, trust_code=True)
-    right = module(torch.from_numpy(x_test)).argmax(1).numpy() == y_test
-    assert right.mean() == pytest.approx(of_all)
-    export_model(result.folder, tmp_path / "m.pt", "torchscript", model=model, trust_code=True)
-    loaded = torch.jit.load(tmp_path / "m.pt")
-    assert torch.equal(loaded(torch.from_numpy(x_test)), module(torch.from_numpy(x_test)))
 
 
 @pytest.mark.parametrize(
@@ -169,6 +142,7 @@ def test_columns_of_whole_numbers_are_not_standardised(configured, tables):
     np.testing.assert_array_equal(sorted(x.tolist()), sorted(TOKENS[45:90].tolist()))
 
 
+@pytest.mark.slow
 def test_a_server_without_data_takes_tokens_as_its_sites_do(configured, tables):
     """The model has the bits of a simulation that sees both tables."""
     folder, columns = tables

@@ -112,6 +112,7 @@ OTHERS = {
 FIRST = next(iter(OTHERS))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "norm"),
     [  # of the large networks, a norm each; quickly ours and one network

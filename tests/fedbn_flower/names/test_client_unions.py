@@ -175,15 +175,3 @@ def test_a_union_of_those_that_train_in_lockstep_does(configured):
     pytest.importorskip("fedbn_flower.lockstep")
     found = cohort_of(inputs_of(configured(client="fedbn+fedper", num_clients=42, partition="iid")))
     assert "in lockstep" in found.why
-
-
-def test_fine_tuning_is_every_clients_own_and_not_the_servers(run):
-    """The shared training is what it is without; the server evaluates the global model as it is."""
-    keys = {"client": "shared", "partition": "iid", "num_clients": 3, "rounds": 1}
-    plain, tuned, local = run(**keys), run(**keys, fine_tune=4), run(**keys, fine_tune=4, eval_model="local")
-    assert tuned.summary["global"] == plain.summary["global"] == local.summary["global"]
-    losses = [
-        [client["loss"] for client in result.summary["clients"].values()] for result in (plain, tuned, local)
-    ]
-    assert [len(set(each)) for each in losses] == [1, 3, 3]
-    assert not set(losses[1]) & set(losses[2])

@@ -119,6 +119,7 @@ def test_of_runs_that_are_compared_all_are_evaluated_alike(configured, tmp_path)
     assert compared_alike(both[:1]) == both[:1]
 
 
+@pytest.mark.slow
 def test_where_results_stand_it_is_said_of_whose_cases_they_are(run, configured):
     result = run(client="fedbn", rounds=1, eval_data="global")
     assert result.summary["eval-data"] == "global"
@@ -172,6 +173,7 @@ def four_sites(tmp_path):
     return {"dataset": str(tmp_path / "sites")}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("eval_data", "more"),
     [

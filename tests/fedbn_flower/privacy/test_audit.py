@@ -107,11 +107,13 @@ class TestCentral:
     def test_what_is_found_is_below_the_claim(self, tmp_path, sampling):
         assert self.audit(tmp_path, sampling) < CLAIM
 
+    @pytest.mark.slow
     @pytest.mark.sampled(2)
     def test_a_quarter_of_the_noise_is_found_out(self, tmp_path, sampling):
         assert self.audit(tmp_path, sampling, factor=0.25) > CLAIM
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "found_out"), [(1.0, False), (0.25, True)])
 def test_local_noise(factor, found_out):
     """A client sends C u or -C u, three times."""
@@ -127,6 +129,7 @@ def test_local_noise(factor, found_out):
     assert (audited(scores, inside, GUESSES, DELTA) > CLAIM) == found_out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("factor", "found_out"), [(1.0, False), (0.25, True)])
 def test_examples_of_one_client(factor, found_out):
     """Examples x = e_i with far targets have gradients along e_i, all longer than C."""

@@ -136,6 +136,7 @@ def test_the_noise_that_updates_and_count_share():
     assert [AdaptiveClip(0.5).is_possible(z) for z in (0.99, 1.0, 1.01)] == [True, False, False]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("start", [0.1, 30.0])
 def test_an_adaptive_clip_comes_to_the_median_of_the_norms(mechanism, start):

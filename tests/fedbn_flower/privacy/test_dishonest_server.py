@@ -131,6 +131,7 @@ def test_the_servers_model_is_evaluated_and_nothing_else(notion, tmp_path):
     assert {row["phase"] for row in of_clients} == {"train"}
 
 
+@pytest.mark.slow
 def test_supernodes_give_the_bits_of_the_simulation(notion, tmp_path):
     config = notion(dp_seed=5)
     simulated(config, tmp_path / "simulation")

@@ -24,6 +24,7 @@ def test_epsilon_is_that_of_the_client_with_the_greatest(configured):
     assert [terms.epsilon(1), terms.epsilon(4)] == by_hand
 
 
+@pytest.mark.slow
 def test_the_noise_is_enough_for_the_client_that_needs_most(configured):
     """Sizes 32 and 40 in batches of 32: 4 steps with all, or 8 with probability 4/5, which cost more.
 

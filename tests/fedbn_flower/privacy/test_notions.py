@@ -112,6 +112,7 @@ def test_every_rule_client_and_objective_that_can(configured, tmp_path, notion, 
     assert summary["privacy"]["published"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("notion", "values"),
     [
@@ -156,7 +157,7 @@ def test_with_a_secret_key_noise_is_new_each_time_and_kept_nowhere(configured, t
         pytest.param("client", {"dp_sampling": "cyclic", "dp_seed": -1}, marks=pytest.mark.slow),
         pytest.param("client", {**ADAPTIVE, "dp_secure_noise": True, "dp_seed": -1}, marks=pytest.mark.slow),
         ("local", {"fraction_train": 0.5}),
-        ("example", {}),
+        pytest.param("example", {}, marks=pytest.mark.slow),
     ],
 )
 def test_a_resumed_run_has_the_bits_and_the_ledger_of_one_that_never_stopped(
@@ -185,7 +186,7 @@ def at_sites(config, folder, *observers):
     return run_on(grid, config, folder, observers, checkpoint)
 
 
-@pytest.mark.parametrize("notion", NOTIONS)
+@pytest.mark.parametrize("notion", ["client", "example", pytest.param("local", marks=pytest.mark.slow)])
 def test_a_round_that_cannot_be_repeated_is_charged_again_and_a_spent_budget_ends_the_run(
     configured, tmp_path, caplog, notion
 ):

@@ -36,6 +36,7 @@ def test_a_run_without_it_says_nothing_of_it(configured, tmp_path):
     assert not list((tmp_path / "run").rglob("privacy*"))
 
 
+@pytest.mark.slow
 def test_a_key_that_is_lost_makes_another_attempt_that_is_charged(configured, tmp_path):
     config = configured(**{**FEW, **DP, "dp_seed": -1, "rounds": 4, "checkpoint_every": 2})
     cut(config, tmp_path / "run", 3)
@@ -164,6 +165,7 @@ def holds(content, forms):
     return any(form in content for form in forms)
 
 
+@pytest.mark.slow
 def test_nobody_who_answers_fails_the_run_but_a_round_without_answers_is_one(configured, tmp_path):
     config = configured(**{**FEW, **DP, "rounds": 6, "fraction_train": 0.02, "num_clients": 8})
     summary = simulated(config, tmp_path / "run")

@@ -16,6 +16,7 @@ from .runs import DP, LINEAR, MANY, charges, cut, resume, simulated
 TURNS = {**MANY, **LINEAR, **DP, "dp_sampling": "cyclic", "fraction_train": 0.25, "rounds": 6}
 
 
+@pytest.mark.slow
 def test_groups_take_turns_and_pay_for_their_own_rounds(configured, tmp_path):
     """Of six rounds each of four groups has two at most, and two rounds cost what all clients twice do."""
     trained, config = [], configured(**TURNS)

@@ -74,18 +74,6 @@ def test_where_each_row_is_a_unit_rows_are_divided_as_without_units():
     assert all(map(np.array_equal, found[0], (order[:30], order[30:])))
 
 
-def test_no_unit_is_on_two_sides():
-    units = np.random.default_rng(0).permutation(np.repeat(np.arange(20), 1 + np.arange(20) % 4))
-    train, test = held_out_units(np.zeros(len(units)), units)
-    assert sorted([*train, *test]) == [*range(len(units))]
-    assert not set(units[train]) & set(units[test])
-    assert len(set(units[test])) == 4
-    held, rest = split_at_random(np.random.default_rng(1), len(units), 0.25, units)
-    assert sorted([*held, *rest]) == [*range(len(units))]
-    assert not set(units[held]) & set(units[rest])
-    assert len(set(units[held])) == 5
-
-
 def test_no_patient_of_a_run_is_trained_on_and_evaluated(by_unit):
     inputs = inputs_of(by_unit(val_fraction=0.25))
     shares = inputs.partitions

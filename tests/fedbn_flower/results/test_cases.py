@@ -108,6 +108,7 @@ def test_of_shared_examples_each_client_has_a_row(run):
     assert not np.array_equal(*halves)  # models of their own
 
 
+@pytest.mark.slow
 def test_a_locally_trained_model_is_evaluated_before_it_is_gone_and_who_is_not_asked_has_no_rows(run):
     result = run(**BINARY | {"num_clients": 4}, **LOCALLY, eval_model="local", fraction_train=0.5)
     assert set(result.predictions.site) == result.summary["clients"].keys()
@@ -145,6 +146,7 @@ def test_the_file_is_the_same_on_ray(run, tmp_path, on_the_pool):
     assert one == other
 
 
+@pytest.mark.slow
 def test_labels_and_numbers_have_columns_of_their_own(run):
     targets = np.stack([Y, 1 - Y, Y], 1).astype(np.float32)
     data = (X[:200], targets[:200], X[200:], targets[200:])
@@ -159,16 +161,6 @@ def test_labels_and_numbers_have_columns_of_their_own(run):
     assert mae == pytest.approx(result.summary["mean"]["mae"], rel=1e-6)
 
 
-def test_sites_are_called_as_the_data_call_them(run, tmp_path):
-    result = run(**of_sites(tmp_path / "data"))
-    table = result.predictions
-    assert set(table.site) == {"lyon", "turin"}
-    accuracies = {c["name"]: c["accuracy"] for c in result.summary["clients"].values()}
-    for site, of_site in table.groupby("site"):
-        assert accuracy_score(of_site.target == "yes", of_site.score > 0.5) == pytest.approx(accuracies[site])
-        assert accuracy_score(of_site.target, of_site.predicted) == pytest.approx(accuracies[site])
-
-
 def test_auto_keeps_no_more_than_a_million_scores(configured, monkeypatch):
     """Of 360 digits of ten classes, each once or for each of two clients."""
     local, shared = (inputs_of(configured(partition="iid", eval_data=of)) for of in ("local", "global"))
@@ -179,15 +171,7 @@ def test_auto_keeps_no_more_than_a_million_scores(configured, monkeypatch):
     assert keeps_cases(inputs_of(configured(partition="iid", predictions="on")))
 
 
-def test_without_a_final_test_the_cases_are_those_of_validation(run):
-    result = run(**BINARY, **LOCALLY, val_fraction=0.25, final_test=False, client="shared")
-    table = result.predictions
-    assert len(table) == 50
-    assert (table.target == Y[:200][table.id]).all()
-    right = accuracy_score(table.target, table.score > 0.5)
-    assert right == pytest.approx(result.summary["mean"]["accuracy"])
-
-
+@pytest.mark.slow
 def test_rows_of_clients_that_never_train_say_so_and_give_their_metrics(run):
     """By scikit-learn, although thresholds are few; those of the others are not mixed with them."""
     delong = pytest.importorskip("fedbn_flower.study.statistics.intervals").delong
@@ -293,6 +277,7 @@ def test_at_a_site_they_stay_at_home_if_its_owner_allows_them(site_run, tmp_path
         assert accuracy_score(table.target, scores.argmax(1)) == pytest.approx(metrics["accuracy"])
 
 
+@pytest.mark.slow
 def test_a_sites_own_file_has_its_subgroups_and_the_server_has_none(site_run, tmp_path, caplog):
     table = pd.DataFrame(X, columns=list("abcd")).assign(ill=Y, sex=np.where(X[:, 1] > 0, "f", "m"))
     table.to_csv(tmp_path / "table.csv", index=False)

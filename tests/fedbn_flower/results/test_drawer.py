@@ -10,14 +10,12 @@ from fedbn_flower.results.report import write_report
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 
-pytestmark = pytest.mark.usefixtures("drawn_figures")
-
 FIGURES = ("report.html", "curves.png", "partitions.png")
 
 
-@pytest.fixture
-def _pictures_are_not_drawn():
-    """They are, in this module."""
+@pytest.fixture(scope="module")
+def _only_what_is_looked_at():
+    """Figures are, in this module."""
 
 
 @pytest.fixture(autouse=True)

@@ -62,6 +62,7 @@ def test_that_a_clients_number_is_another_clients_in_other_runs_is_said(tmp_path
         assert "Runs divide the data into other clients, so client 0 of one is not client 0 of" in page_text
 
 
+@pytest.mark.slow
 def test_sweeps_and_compare_have_them(configured, tmp_path, capsys, sweeps_table):
     pytest.importorskip("fedbn_flower.study")
     grid = sweeps_table(tmp_path / "grid")

@@ -77,6 +77,7 @@ def test_nothing_written_of_a_run_names_its_folders(of_files):
     assert place in (found.folder / "config.json").read_text()
 
 
+@pytest.mark.slow
 def test_the_page_has_the_date_and_a_run_that_goes_on_keeps_its_own_or_has_none(of_files, run, tmp_path):
     config = json.loads((of_files.folder / "config.json").read_text())
     today = config.pop("date")
@@ -91,6 +92,7 @@ def test_the_page_has_the_date_and_a_run_that_goes_on_keeps_its_own_or_has_none(
         assert (" s on 2020-02-29." in run_page(Run.read(folder))) == bool(date)
 
 
+@pytest.mark.slow
 def test_it_is_said_what_the_bytes_are(folder, run):
     """Each of two clients gets the model twice a round, 4 x 2 numbers of 4 bytes, and sends it once."""
     found = Run.read(run(resume=str(folder), rounds=2).folder)

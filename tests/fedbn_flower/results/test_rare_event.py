@@ -205,6 +205,7 @@ def test_a_sweep_in_which_only_some_runs_have_an_auroc_is_compared_by_accuracy_a
     assert any(words in text for text in page(tmp_path / "g").text["p"])
 
 
+@pytest.mark.slow
 def test_with_auroc_as_metric_all_are_compared_by_it(swept, tmp_path):
     """As the sentence says; where sites have the same cases, the server's AUROC is that of all of them."""
     _, written = swept("--sweep eval-data=local,global --metrics auroc --run-dir g")

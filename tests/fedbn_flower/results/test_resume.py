@@ -11,14 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from filelock import FileLock
 from flwr.app import Array, ArrayRecord
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
-from torch.utils.data import TensorDataset
 
-import fedbn_flower
 from fedbn_flower import cli
 from fedbn_flower.cli import jobs
 from fedbn_flower.core.errors import UserError
@@ -76,6 +73,7 @@ def test_a_resumed_run_goes_on_counting_and_ignores_files_of_an_unfinished_check
         assert got[key] == expected[key], key
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_knows_no_draws_goes_on_in_the_same_bits(made, parts, go_on):
     """As runs of version 0.2.0 left them."""
     assert CheckpointFolder(parts / "checkpoint").load().draws == {"train": 2, "evaluate": 2}
@@ -88,6 +86,7 @@ def test_a_checkpoint_that_knows_no_draws_goes_on_in_the_same_bits(made, parts, 
     assert (parts / "model.safetensors").read_bytes() == (made / "whole/model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_costs_what_changed_however_many_clients_there_are(configured, tmp_path, monkeypatch):
     """Three of six train in a round, and nobody evaluates: only they are loaded, and written when resumed.
     The folder is listed once a run. Beside its own memories a checkpoint keeps those before, should one be
@@ -145,6 +144,7 @@ def test_what_cannot_be_resumed_is_reported(parts, go_on):
         go_on()
 
 
+@pytest.mark.slow
 def test_code_that_has_changed_is_warned_of(configured, tmp_path, caplog):
     """In `config.json` stand the digests of the files that keys name."""
     file = tmp_path / "of mine.py"
@@ -232,17 +232,3 @@ def test_a_folder_belongs_to_one_process_which_is_reported_before_anything_start
 def test_a_run_from_before_decide_by_goes_on_by_the_clients_metrics(stored, by):
     """Where clients have none, ``auto`` is the server's, as it was."""
     assert as_before(stored)["decide-by"] == by
-
-
-def test_clients_that_were_given_as_datasets_are_given_again(tmp_path):
-    rng = np.random.default_rng(0)
-    x, y = torch.from_numpy(rng.random((40, 3), np.float32)), torch.from_numpy(rng.integers(2, size=40))
-    keys = {"data": [TensorDataset(x, y), TensorDataset(x + 1, y)], "progress": False, "backend": "inline"}
-    keys |= {"client": "shared"}
-    whole = fedbn_flower.simulate(**keys, model="linear", rounds=2, run_dir=tmp_path / "whole")
-    fedbn_flower.simulate(**keys, model="linear", rounds=1, run_dir=tmp_path / "part")
-    resumed = fedbn_flower.simulate(
-        data=keys["data"], progress=False, rounds=2, resume=str(tmp_path / "part")
-    )
-    for name, entry in whole.model().state_dict().items():
-        assert torch.equal(resumed.model().state_dict()[name], entry)

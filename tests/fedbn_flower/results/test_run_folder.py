@@ -32,6 +32,7 @@ def rounds_of(folder, name="metrics.csv"):
     return list(dict.fromkeys(int(row["round"]) for row in csv_rows(folder / name)))
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("every", "saved"),
@@ -81,6 +82,7 @@ def test_a_run_that_is_stopped_leaves_its_last_round(configured, tmp_path, every
     assert (checkpoint.server_round if checkpoint else 0) == (5 // every * every if every else 0)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_of_its_own_round_however_late_it_is_written(configured, tmp_path, monkeypatch):
     """The rule's state and the clients' memories have moved on by then."""
     goes_on, run = threading.Event(), BackgroundWriter._run

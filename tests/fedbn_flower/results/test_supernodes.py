@@ -101,6 +101,7 @@ def test_a_supernode_that_forgets_does_not_pretend(key, value, configured, tmp_p
     assert "expected SuperNodes with a state-dir" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("continued", [True, False])
 def test_a_new_run_may_go_on_with_what_clients_remember(continued, configured, tmp_path):
     """As if the clients of the first run had lived on in one process, or had all been new."""
@@ -140,6 +141,7 @@ def test_a_run_that_was_cut_off_finds_its_memories_after_two_others(configured, 
     assert [path.suffix for path in kept].count(".complete") == 2
 
 
+@pytest.mark.slow
 def test_a_memory_that_is_missing_or_older_is_told_by_site(configured, tmp_path, caplog):
     """Of three, partition 1 loses its disk between rounds 2 and 3; in round 4 it has that of round 3."""
     chosen, state = {"client": "fedbn", "rounds": 4, "num_clients": 3, "partition": "iid"}, tmp_path / "state"
@@ -160,6 +162,7 @@ def test_a_memory_that_is_missing_or_older_is_told_by_site(configured, tmp_path,
     assert json.loads((tmp_path / "run/summary.json").read_text())["memories-lost"] == {"0": [3], "1": [3]}
 
 
+@pytest.mark.slow
 def test_a_run_of_which_no_site_has_its_memory_does_not_go_on(configured, tmp_path, caplog):
     """As after two other runs, when the sites keep those of the last two. Its folder stays as it was."""
     state, names = tmp_path / "state", ("first", "second", "third")

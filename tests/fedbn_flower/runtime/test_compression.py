@@ -85,6 +85,7 @@ class Unfinished(Codec):
 """
 
 
+@pytest.mark.slow
 def test_one_of_ones_own(configured, tmp_path):
     """It halves what travels of 650 parameters, and its code is not run where it is not trusted."""
     (tmp_path / "own.py").write_text(OWN)

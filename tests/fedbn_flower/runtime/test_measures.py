@@ -189,6 +189,7 @@ def test_the_first_round_that_reaches_the_target_is_reported(finished, tmp_path,
         assert to_target(run.summary)[f"{cost} to 0.5: mean over examples"] == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("asked", "figure"), [(1.0, "accuracy"), (0.0, "global-accuracy")])
 def test_a_run_that_stops_at_its_target_is_the_run_of_so_many_rounds(finished, tmp_path, asked, figure):
     keys = {"client": "shared", "fraction_evaluate": asked, "target": "accuracy=0.5"}
@@ -221,6 +222,7 @@ def test_targets_that_cannot_be(refusal, keys, line):
     assert line in refusal(**keys)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("eval_model", ["aggregated", "local"])
 def test_rounds_between_evaluations_evaluate_nothing(configured, finished, tmp_path, eval_model, capsys):

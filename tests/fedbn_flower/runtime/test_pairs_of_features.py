@@ -114,11 +114,21 @@ ALONE = {
     },
 }
 """What is not combined with the others; answers are lost."""
-QUICK = {"fixbn+apfl", "fbn+fedper"}
+QUICK = {"fixbn+apfl"}
 EXHAUSTIVE = {*RULES, *CLIENTS, *UNIONS, *OBJECTIVES, *MEANS} - QUICK - {"centered-clip:0.2"}
 NOISY = {"dp client", "dp local", "dp example"}
 """Their noise, and who is drawn, are others in every run, by a secret."""
-SUMMARY = ("best-round", "client-mean", "clients", "cross-fitted", "failures", "global", "pooled", "rounds")
+SUMMARY = (
+    "best-round",
+    "client-mean",
+    "clients",
+    "cross-fitted",
+    "failures",
+    "global",
+    "pooled",
+    "recalibrated",
+    "rounds",
+)
 KEYS_ANEW = {"secagg"}
 """Who goes on agrees on keys once more, so more bytes travel."""
 
@@ -151,8 +161,8 @@ def marked():
 
 
 def found(folder, names):
-    """Every kept model, to the last bit, and every row of every table, but for seconds."""
-    files = [*folder.glob("*.safetensors"), *(folder / "models").glob("*")]
+    """Every kept model and case, to the last bit, and every row of every table, but for seconds."""
+    files = [*folder.glob("*.safetensors"), *folder.glob("*.parquet"), *(folder / "models").glob("*")]
     models, tables = {path.name: path.read_bytes() for path in files}, {}
     hidden = re.compile("seconds|bytes" if KEYS_ANEW & {*names} else "seconds")
     for path in folder.glob("*.csv"):

@@ -41,10 +41,14 @@ def spy(name, globals=None, locals=None, fromlist=(), level=0):
     return module
 
 builtins.__import__ = spy
-from fedbn_flower import client_app, server_app
-heavy = {"torch", "pydantic", "fedbn_flower.server"}
-assert not heavy & {*sys.modules}, "a door imports what it leads to"
+import fedbn_flower.client_app, fedbn_flower.core.partition_id
+heavy = {"torch", *map("fedbn_flower.{}".format, ("clients", "config", "names"))}
+assert not heavy & {*sys.modules}, "a SuperNode starts a process for every message, also if it only asks who"
+from fedbn_flower import server_app
+assert not {"torch", "pydantic", "fedbn_flower.server"} & {*sys.modules}, "a door imports what it leads to"
 assert not half, half
+import fedbn_flower.core.private, fedbn_flower.runtime.grid
+assert "ray" not in sys.modules, "they use none of it"
 """
 
 

@@ -51,7 +51,7 @@ def test_no_virtual_node_is_asked_for_its_partition(configured):
     assert {m.metadata.message_type for m in grid.heard} == {"train", "evaluate"}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("client", LOCAL)
 @pytest.mark.parametrize("eval_model", ["aggregated", "local"])
 def test_no_local_entry_is_in_any_message(configured, client, eval_model):
@@ -73,6 +73,7 @@ def test_no_local_entry_is_in_any_message(configured, client, eval_model):
             assert all(type(n) is int for counts in more.values() for n in counts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", ["feddyn", "scaffold"])
 def test_what_an_objective_remembers_is_in_no_message(configured, pair):
     """SCAFFOLD's control variates travel, in a record of their own; FedDyn's g_i never does."""

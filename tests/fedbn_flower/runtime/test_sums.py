@@ -44,7 +44,7 @@ VALUES = [
 ]
 
 
-@pytest.mark.parametrize(("fast", "values"), some_quick([*product(["auto", "off"], VALUES)], quick={2, 9}))
+@pytest.mark.parametrize(("fast", "values"), some_quick([*product(["auto", "off"], VALUES)], quick={2}))
 def test_the_bits_and_the_figures_of_answers_that_come_one_by_one(configured, values, fast):
     config = configured(
         partition="dirichlet:1", num_clients=CLIENTS, fast=fast, fraction_evaluate=0, batch_size=64, **values
@@ -67,6 +67,7 @@ class Unlucky(FedAvgClient):
         return update
 
 
+@pytest.mark.slow
 def test_who_fails_is_not_in_the_sum(configured):
     keys = {"partition": "iid", "num_clients": CLIENTS, "client": f"{__name__}:Unlucky"}
     config = configured(**keys, strategy="fedadam", fraction_evaluate=0)

@@ -114,6 +114,7 @@ def test_a_trial_that_fails_is_reported_and_the_search_goes_on(search, tmp_path,
     assert not (tmp_path / "t/best").exists()
 
 
+@pytest.mark.slow
 def test_where_no_client_evaluates_it_looks_at_the_global_model(search, tmp_path):
     assert search(f"{JOB} 1 --rounds 1 --run-dir s --fraction-evaluate 0 --final-test false") == 0
     row = table(tmp_path / "s")[0]

@@ -93,6 +93,7 @@ def test_too_many_that_may_drop_out_are_refused(n, tolerance, k):
         threshold(n, tolerance, k)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("n", "tolerance", "corrupt"), [(100, 0.05, 0.1), (100, 0.3, 0.1), (300, 0.2, 0.0)])
 def test_simulated_drop_outs_leave_enough_shares_and_a_connected_graph(n, tolerance, corrupt):

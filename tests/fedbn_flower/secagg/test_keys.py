@@ -120,19 +120,6 @@ def test_groups_sum_integers_where_they_train(run, tmp_path):
     assert plain.history["train-loss"].tolist() == masked.history["train-loss"].tolist()
 
 
-def test_patience_and_target_go_by_sums(run, tmp_path):
-    keys = {"num_clients": 5, "partition": "iid", "clip_update_norm": 1.0, "secagg": "on", "rounds": 6}
-    found = run(
-        run_dir=str(tmp_path / "run"),
-        target="accuracy=0.3",
-        stop_at_target=True,
-        patience=2,
-        val_fraction=0.2,
-        **keys,
-    )
-    assert found.summary["stopped"] == "target"
-
-
 @pytest.mark.parametrize("reference", ["alone", "pooled"])
 def test_references_have_no_sums(configured, reference):
     keys = {"secagg": "on", "clip_update_norm": 1.0, "partition": "iid", "num_clients": 5}

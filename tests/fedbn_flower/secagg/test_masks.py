@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.ensemble import RandomForestClassifier
 
 from fedbn_flower.secagg import cryptography as module
 from fedbn_flower.secagg.cryptography import KeyPair, agree, expand, mask, remove
@@ -174,24 +173,3 @@ def test_seeds_that_would_take_each_other_off_are_refused():
     for self_seed, pairs, me in ((one, {1: one}, 0), (one, {1: other, 2: other}, 0), (one, {0: other}, 0)):
         with pytest.raises(ValueError, match="once"):
             mask(np.zeros(3, np.uint32), self_seed, pairs, me)
-
-
-def test_a_classifier_cannot_tell_two_clients_by_their_masked_vectors():
-    """Two clients that differ in every coordinate; a round each, of 600. Half of the rounds train it."""
-    rng = np.random.default_rng(3)
-    means, owners = {0: 1000, 1: -1000}, np.arange(600) % 2
-    plain, masked = [], []
-    for owner in owners:
-        federation = Federation(range(3), 2)
-        vector = (means[owner] + rng.integers(-50, 51, 16)).astype(np.int32).view(np.uint32)
-        plain.append(vector)
-        masked.append(federation.masked(int(owner), vector))
-
-    def accuracy(vectors):
-        features = np.array(vectors).astype(np.float64)
-        model = RandomForestClassifier(50, random_state=0).fit(features[::3], owners[::3])
-        rest = np.arange(600) % 3 > 0
-        return model.score(features[rest], owners[rest])
-
-    assert accuracy(plain) == 1.0
-    assert accuracy(masked) == pytest.approx(0.5, abs=0.1)  # four deviations of 400 guesses

@@ -37,18 +37,6 @@ def test_three_numbers_by_hand():
     assert grid.read(q + q).tolist() == [3.0, -4.0, 0.0]
 
 
-def test_rounding_is_unbiased_and_its_deviation_is_stated():
-    """Of 4000 vectors the mean is known to 1/126 of a step; rounding to the nearest is off by up to 0.3."""
-    grid = Grid.of_length(100, clip=1.0, clients=1, entries=5, bits=32)
-    vector = np.array([0.303, -0.5, 0.117, 0.0, -0.002])
-    generator = rng()
-    found = np.array([signed(grid.quantise(vector, generator)) for _ in range(4000)])
-    assert found.mean(0) == pytest.approx(vector * 100, abs=4 * 0.5 / math.sqrt(4000))
-    assert set(np.unique(found[:, 0])) == {30, 31}
-    shares = vector * 100 - np.floor(vector * 100)
-    assert found.var(0) == pytest.approx(shares * (1 - shares), abs=0.02)
-
-
 class AllWords:
     """A generator whose words are all of 16 bits, each once."""
 

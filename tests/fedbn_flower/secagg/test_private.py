@@ -68,10 +68,12 @@ def test_the_models_noise_has_its_deviation_to_1_percent(settings, run_on):
     assert math.sqrt(np.mean(found**2)) == pytest.approx(expected, rel=0.01)
 
 
+@pytest.mark.slow
 def test_without_a_seed_no_two_runs_have_the_same_noise(settings, run_on):
     assert run_on(settings())[1] != run_on(settings())[1]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mode", ["on", "plain"])
 def test_fewer_clients_than_the_noise_is_divided_among_give_no_result(settings, run_on, mode, caplog):
     """Four of five are wanted; of two that are lost a sum would have too little noise."""

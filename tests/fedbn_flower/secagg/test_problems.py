@@ -60,6 +60,7 @@ def arrays_of_all_kinds(folder):
     return {"model": f"{folder / 'own.py'}:masked", "partition": "iid", "fast": "off"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "problem", some_quick([arrays_of_all_kinds, sites_of_masks, a_play, a_table], {1, 3})
 )

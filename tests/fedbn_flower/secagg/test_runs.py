@@ -14,8 +14,6 @@ from fedbn_flower.secagg.words import ADVERTISE, SECAGG, SHARE, UNMASK, UPCOMING
 from .conftest import KEYS
 from .grids import STEPS, Lossy, run_on
 
-LEAST = 3
-
 
 def subsets(of):
     return chain.from_iterable(combinations(of, n) for n in range(len(of) + 1))
@@ -51,6 +49,7 @@ def test_whoever_is_lost_in_a_step_the_sum_is_that_of_the_others(settings, plain
         assert set(results[0].train.failures) == set(range(5)) - answered
 
 
+@pytest.mark.slow
 def test_clients_are_lost_in_every_step_of_one_round(settings):
     keys = {"num_clients": 9, "secagg_threshold": 5}
     config = settings("on", **keys)
@@ -97,6 +96,7 @@ def test_masked_and_plain_runs_have_the_same_bits(settings, way):
         assert list(result.train.metrics) == list(plain.train.metrics)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("weighting", ["num-examples", "uniform"])
 def test_a_plain_sum_is_that_of_a_run_without(settings, weighting):
@@ -121,6 +121,7 @@ def test_a_plain_sum_is_that_of_a_run_without(settings, weighting):
         assert result.spread == {}
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_after_a_site_that_restarts_and_a_round_that_has_too_few(settings, caplog):
     """A round of all costs two messages more: each client's next keys are in its answer, and with the shares
     to unmask it begins the next sum. In round 3 all that client 1 knows is gone before it trains, and it has
@@ -201,26 +202,6 @@ def test_sites_that_have_begun_a_sum_with_a_server_that_died_begin_anew_with_the
     assert run_on(config, grid)[1] == run_on(settings("plain", rounds=2))[1]
 
 
-NUMBERS = np.random.default_rng(0).normal(size=(80, 4)).astype(np.float32)
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("problem", ["regression", "labels", "multi-label"])
-def test_problems_of_all_kinds_have_their_metrics_from_sums(run, problem):
-    """Data as arrays; each metric is that of the run without, to the rounding of the sums."""
-    targets = {
-        "regression": NUMBERS[:, :1] * 2,
-        "labels": (NUMBERS[:, 0] > 0).astype(np.int64),
-        "multi-label": (NUMBERS[:, :2] > 0).astype(np.float32),
-    }[problem]
-    data = (NUMBERS[:60], targets[:60], NUMBERS[60:], targets[60:])
-    keys = {**KEYS, "num_clients": 4, "data": data, "rounds": 2}
-    keys |= {"clip_update_norm": 10.0, "problem": "auto" if problem == "labels" else problem}
-    plain, masked = (run(secagg=mode, **keys).history for mode in ("off", "on"))
-    for name in ("loss", "train-loss", "client-mean-loss"):
-        np.testing.assert_allclose(masked[name], plain[name], rtol=1e-3)
-
-
 def test_an_answer_without_content_has_no_bytes_of_the_exchange():
     asked = Message(RecordDict({SECAGG: ConfigRecord({"own": b"12", "many": [b"345", b"6"]})}), 1, "train")
     failed = Message(Error(0, "no memory"), reply_to=asked)
@@ -239,6 +220,7 @@ def test_updates_that_drown_in_rounding_are_said_once(settings, caplog, keys, ro
     assert all(line.endswith(further) for line in said)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("who", [(2,), (0, 1, 2, 3, 4)])
 def test_a_sum_that_could_not_be_begun_beforehand_is_begun_anew(settings, who):
     def changed(step, message, reply):

@@ -21,23 +21,7 @@ from fedbn_flower.secagg.cryptography import (
 )
 
 
-@settings(max_examples=40, deadline=None)
-@given(
-    holders=st.lists(st.integers(-1, 10**9), min_size=1, max_size=12, unique=True),
-    halves=st.integers(1, 3),
-    data=st.data(),
-)
-def test_any_threshold_of_shares_gives_the_secret(holders, halves, data):
-    threshold = data.draw(st.integers(1, len(holders)))
-    secret = secrets.token_bytes(16 * halves)
-    shares = split(secret, threshold, holders)
-    assert list(shares) == holders
-    assert {len(share) for share in shares.values()} == {len(secret) + 4}
-    present = data.draw(st.lists(st.sampled_from(holders), min_size=threshold, unique=True))
-    kept = {holder: shares[holder] for holder in present}
-    assert join(kept, threshold, digest=digest_of(secret)) == secret
-
-
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     st.lists(

@@ -131,6 +131,7 @@ def lying_to(place, at, change):
     return changed
 
 
+@pytest.mark.slow
 def test_a_site_whose_neighbours_are_the_servers_refuses_and_the_others_go_on(settings, configs):
     def own_keys(record):
         return {words.KEYS: b"".join(KeyPair.new().public for _ in range(2 * (SITES - 1)))}

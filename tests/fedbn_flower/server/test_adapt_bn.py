@@ -51,6 +51,7 @@ def test_every_client_evaluates_with_statistics_of_its_own_inputs(run, configure
     assert result.summary["client-mean"]["accuracy"] > plain.summary["client-mean"]["accuracy"] + 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "keys", [{"client": "fedbn"}, {"eval_model": "local"}, {"client": "silobn"}, {"client": "ditto"}]
@@ -83,6 +84,7 @@ def test_clients_who_evaluate_the_same_examples_do_so_each_by_itself(run):
     assert len({client["loss"] for client in plain.values()}) == 1
 
 
+@pytest.mark.slow
 def test_statistics_that_tuned_steps_have_moved_are_not_those_that_are_evaluated(run):
     """With a rate of nothing, steps move nothing else."""
 
@@ -92,6 +94,7 @@ def test_statistics_that_tuned_steps_have_moved_are_not_those_that_are_evaluated
     assert found(fine_tune=3) == found()
 
 
+@pytest.mark.slow
 def test_new_clients_do_so_too_but_for_the_comparison_without(run):
     """Held out: of shared statistics they take their own only with the key. Left out: once with, once
     without."""

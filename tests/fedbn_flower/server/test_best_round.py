@@ -204,6 +204,7 @@ def test_what_was_chosen_by_what_is_said(run, captured):
     assert loss == f"{found['pooled']['loss']:.4g}"
 
 
+@pytest.mark.slow
 def test_validation_keeps_the_best_round_without_an_early_end(run):
     keys = {**LOCALLY, "client": "fedbn", "val_fraction": 0.3, "rounds": 4, "seed": 3}
     output = run(**keys, best="validation")

@@ -94,6 +94,7 @@ def test_what_is_about_classes_is_refused_where_there_are_none(own, configured, 
     assert str(caught.value).endswith("has numbers")
 
 
+@pytest.mark.slow
 def test_a_loss_of_ones_own_is_one_file_or_a_class(run, own, tmp_path):
     """Half the loss at twice the rate is the same under SGD."""
     keys = {"strategy": "fedavg", "rounds": 1, "fast": "off"}

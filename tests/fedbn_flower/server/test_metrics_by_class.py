@@ -76,6 +76,7 @@ def test_values_by_label_are_scikit_learns(run):
     assert not [name for name in pooled if name.startswith("ece-")]
 
 
+@pytest.mark.slow
 def test_values_by_class_and_by_number_are_scikit_learns(run):
     x, y = examples()
     classes = y.sum(1)
@@ -96,6 +97,7 @@ def test_values_by_class_and_by_number_are_scikit_learns(run):
     assert result.summary["by-class"] == {"rmse": ["0", "1"], "r2": ["0", "1"]}
 
 
+@pytest.mark.slow
 def test_they_are_columns_by_the_names_of_a_tables_labels(run, table):
     keys = {"dataset": str(table), "label_column": LABELS, "run_dir": "r"}
     metrics = "auroc,sensitivity"

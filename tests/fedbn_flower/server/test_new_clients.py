@@ -40,6 +40,7 @@ def test_they_are_drawn_by_the_seed_and_as_many():
     assert held_out_clients(0, 10, 0) == frozenset()
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("eval_model", ["aggregated", "local"])
 @pytest.mark.parametrize("fraction_evaluate", [1.0, 0.0])

@@ -130,6 +130,7 @@ def test_a_run_finds_the_same_in_fewer_exchanges(keys, compared):
     assert others == 1 + questions + (1 if "holdout_clients" in keys else 0)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("client", ["fedbn", "ditto"])
 def test_a_memory_in_the_node_s_process_is_that_of_the_round_that_is_evaluated(client, configured, tmp_path):
@@ -183,6 +184,7 @@ def test_a_run_that_was_cut_off_goes_on_to_the_same(every, cut, position, config
     assert outcome(tmp_path / "run") == outcome(whole)
 
 
+@pytest.mark.slow
 def test_rounds_can_be_added_in_another_way(configured, done, tmp_path):
     keys = FOUR | {"client": "fedbn"}
     _, whole, _ = done("whole", **keys)
@@ -212,6 +214,7 @@ class Neither(Trains, Evaluates):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("client", ["Trains", "Evaluates", "Neither"])
 def test_a_client_that_fails_at_one_answers_the_other(client, compared, tmp_path):
@@ -310,6 +313,7 @@ def test_a_run_whose_evaluation_cannot_wait_has_its_own_exchanges(why, done, tmp
     assert (line in caplog.messages) != bool(asked_for)
 
 
+@pytest.mark.slow
 def test_a_model_that_diverged_ends_the_run_though_it_was_trained_further(done, tmp_path):
     keys = FOUR | {"client": "silobn", "client_lr": 1e20, "local_epochs": 1}
     found = []

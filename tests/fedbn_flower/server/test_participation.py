@@ -1,13 +1,10 @@
 """Whole runs in this process with stragglers, dropouts, and clients that are not always there."""
 
 import json
-import math
 
 import pytest
 
 from fedbn_flower.core.errors import RunFailed
-from fedbn_flower.core.process_cache import clear_process_caches
-from fedbn_flower.job.participation import share_of_work
 from fedbn_flower.records.events import Observer
 from fedbn_flower.runtime.simulation import make_grid
 from fedbn_flower.server.federation import Federation
@@ -61,21 +58,7 @@ def test_a_client_that_takes_no_part_keeps_what_it_remembers(configured):
     assert any(0 < len(trained) < 5 for trained in watch.trained)
 
 
-def test_local_steps_are_those_that_were_done(run):
-    """FedNova's tau_i; all of it is two epochs of batches of 32. In lockstep: `lockstep/test_who.py`."""
-    clear_process_caches()
-    keys = {"strategy": "fednova", "client": "shared", "partition": "iid", "num_clients": 16, "seed": 3}
-    result = run(**keys, stragglers=0.6, fast="off", local_epochs=2, batch_size=32)
-    rows = asked(result)
-    assert len(rows) == 32
-    for row in rows:
-        n = int(row["num-examples"])
-        every = 2 * (n // 32 + (n % 32 > 1))
-        share = share_of_work(3, 0.6, int(row["partition"]), int(row["round"]))
-        assert int(float(row["local-steps"])) == max(1, math.ceil(share * every))
-    assert len({row["local-steps"] for row in rows}) > 3
-
-
+@pytest.mark.slow
 def test_rounds_in_which_nobody_is_there_leave_the_model(run, tmp_path):
     """Both are there in round 2 of 4 alone; resumed after it, nobody is asked any more."""
     there = tmp_path / "there.csv"

@@ -89,6 +89,7 @@ def test_it_goes_by_the_global_model_where_no_client_evaluates(finished, tmp_pat
     assert output["mean"] is None
 
 
+@pytest.mark.slow
 def test_rounds_that_are_not_evaluated_count_but_end_nothing(finished, tmp_path):
     """Evaluated after 2, 4, 6: 4 is worse than 2 by one evaluation, 6 is four rounds after it."""
     keys = FALLING | {"patience": 3, "evaluate_every": 2, "eval_model": "local"}
@@ -164,6 +165,7 @@ def test_so_does_one_that_was_killed_between_its_two_checkpoints(finished, tmp_p
     same_run(parts, whole)
 
 
+@pytest.mark.slow
 def test_a_run_that_ended_by_patience_in_its_last_round_is_not_gone_on_with(finished, tmp_path):
     run, keys = tmp_path / "run", FALLING | {"patience": 1, "rounds": GOOD + 1}
     finished(run, **keys)

@@ -41,13 +41,7 @@ def test_a_client_s_own_data_are_learnt_better_with_it(run, name):
     assert ours.summary["client-mean"]["accuracy"] > theirs.summary["client-mean"]["accuracy"] + 0.1
 
 
-def test_fedrods_generic_metrics_are_in_the_tables(run):
-    result = run(client="fedrod", strategy="fedavg", partition="shards:2", num_clients=5, eval_data="local")
-    rows = result.clients.query("phase == 'evaluate'")
-    assert (rows["accuracy"] >= rows["generic-accuracy"]).all()
-    assert (rows["accuracy"] > rows["generic-accuracy"]).any()
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("name", some_quick([*CLIENTS, "fedspeed", "fedgkd"], {5}))
 def test_clients_held_out_and_late_are_evaluated(run, name):
     result = run(
@@ -58,6 +52,7 @@ def test_clients_held_out_and_late_are_evaluated(run, name):
     assert len(result.summary["clients"]) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", some_quick(["apfl", "pfedme", "per-fedavg", "fedala", "fedspeed", "fedsmoo"], {1})
 )
@@ -74,6 +69,7 @@ def test_numbers_are_learnt_too(run, name):
     assert all(np.isfinite(one["loss"]) for one in result.summary["clients"].values())
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", [*CLIENTS, *OBJECTIVES])
 def test_part_of_the_model_is_frozen(run, name):

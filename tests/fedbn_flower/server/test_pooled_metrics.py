@@ -119,6 +119,7 @@ def test_a_client_for_which_a_metric_is_undefined_is_left_out_of_its_means(confi
     assert [r["auroc"] != "" for r in evaluated] == [False, True] * 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fast", "reason"), [("auto", "in lockstep"), ("off", "fast is off")])
 def test_states_come_with_the_answer_of_training_too(configured, tmp_path, fast, reason):
     """Where clients evaluate what they trained, one by one and in lockstep, and workers sum the models."""
@@ -145,6 +146,7 @@ def test_validation_and_test_have_states_of_their_own(configured, tmp_path):
     assert float(last["pooled-test-f1"]) == summary["pooled"]["f1"] != float(last["pooled-f1"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["loss=100", "f1=0.01"])
 def test_a_target_of_any_metric_ends_the_run(finished, tmp_path, target):
     keys = {"client": "shared", "metrics": "f1", "rounds": 3, "stop_at_target": True}
@@ -153,6 +155,7 @@ def test_a_target_of_any_metric_ends_the_run(finished, tmp_path, target):
     assert summary["rounds-to-target"]["metric"] == target.partition("=")[0]
 
 
+@pytest.mark.slow
 def test_patience_goes_by_the_pooled_headline_in_its_direction(finished, tmp_path):
     keys = {**UNEQUAL, "metrics": "ece,accuracy", "val_fraction": 0.2, "patience": 2, "rounds": 6}
     summary = finished(tmp_path / "run", **keys, client="shared", client_lr=0.2)

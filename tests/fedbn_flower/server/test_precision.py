@@ -1,14 +1,11 @@
 """The key ``precision``: what it takes, what it changes, a sweep over it, and a run that is resumed."""
 
-import json
-
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
 from torch import nn
 
-from fedbn_flower import UserError, simulate
+from fedbn_flower import UserError
 from fedbn_flower.job.initial_model import initial_model
 from fedbn_flower.models import InputSpec
 
@@ -51,15 +48,3 @@ def test_the_known_optimum_of_a_quadratic_is_neared_in_bf16(run):
     keys = {"dataset": "quadratic:5", "client": "shared", "strategy": "fedavg", "rounds": 5}
     distances = run(**keys, precision="bf16").history["client-mean-distance"].to_numpy()
     assert distances[-1] < 0.9 * distances[0]
-
-
-def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(run):
-    keys = {"precision": "bf16", "client": "shared", "client_momentum": 0.9}
-    whole, part = run(**keys, rounds=2), run(**keys, rounds=1)
-    resumed = simulate(resume=part.folder, rounds=2, progress=False)
-    first, second = (load_file(result.folder / "model.safetensors") for result in (whole, resumed))
-    assert all(np.array_equal(first[name], entry) for name, entry in second.items())
-    assert {entry.dtype for entry in first.values()} == {np.dtype("float32"), np.dtype("int64")}
-    assert json.loads((resumed.folder / "config.json").read_text())["precision"] == "bf16"
-    with pytest.raises(UserError, match="^precision: 'fp32' is not allowed; expected with resume only"):
-        simulate(resume=part.folder, rounds=3, precision="fp32", progress=False)

@@ -72,6 +72,7 @@ MEASURES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("keys", "frozen_bn"),
@@ -103,6 +104,7 @@ def test_the_result_is_that_of_sending_all(run, weights, monkeypatch, keys, froz
     np.testing.assert_array_equal(*(history.to_numpy() for history in histories))
 
 
+@pytest.mark.slow
 def test_frozen_entries_are_in_no_memory(run):
     for client, objective in (("ditto", "plain"), ("fedbn", "moon")):
         result = run(client=client, objective=objective, freeze="1", strategy="fedavg", rounds=1)
@@ -146,6 +148,7 @@ def test_a_run_goes_on_to_the_same_bits_while_its_weights_are_there(run, weights
         assert all(torch.equal(entry, other[name]) for name, entry in one.items())
 
 
+@pytest.mark.slow
 def test_a_saved_model_is_whole_and_a_start_for_the_next(run, weights):
     """Without the file of weights; a third class that the first model has not is left at random."""
     result = run(client="shared", init=weights, train="4")
@@ -219,6 +222,7 @@ def test_mistakes(run, keys, message):
         run(**keys)
 
 
+@pytest.mark.slow
 def test_frozen_batch_norm_adapts_to_each_client_s_data_or_keeps_its_statistics(run, weights):
     given = load_file(weights)
     kept = run(client="fedbn", init=weights, train="4").model(0)[2]
@@ -248,6 +252,7 @@ def adapted(spec):
     return nn.Sequential(nn.Flatten(), Adapter(nn.Linear(spec.size, spec.outputs)))
 
 
+@pytest.mark.slow
 def test_an_adapter_travels_alone_and_trains_in_lockstep(run, caplog):
     pytest.importorskip("fedbn_flower.lockstep")
     caplog.set_level("INFO", "flwr.fedbn")

@@ -109,6 +109,7 @@ class LosesOneReply(InlineGrid):
                 yield reply
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grid_class", [InlineGrid, LosesOneReply])
 def test_feddyns_server_and_clients_agree_up_to_replies_lost_after_sending(quadratic, configured, grid_class):
     """h is the mean of all g_i; a reply lost after sending leaves them apart by its alpha (x_i - x) / M."""

@@ -9,6 +9,7 @@ MEANS = ["krum:0", "multi-krum:0,2", "bulyan:0", "geometric-median", "centered-c
 KEYS = {"num_clients": 8, "partition": "iid", "client": "silobn", "strategy": "fedavgm", "model": "mlp-bn"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mean", some_quick(["krum:2", "bulyan:1"], {0}))
 def test_a_round_with_too_few_answers_leaves_the_model(run, mean, caplog):
     """Some rounds have the seven answers that both need."""
@@ -17,23 +18,7 @@ def test_a_round_with_too_few_answers_leaves_the_model(run, mean, caplog):
     assert "in every round" not in caplog.text
 
 
+@pytest.mark.slow
 def test_a_run_in_which_no_round_has_enough(run):
     with pytest.raises(RunFailed, match="too few clients answered usefully in every round; the model was n"):
         run(**KEYS | {"mean": "krum:2", "dropout": 0.8}, rounds=1)
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    "keys",
-    [
-        {"mean": "krum:1", "num_clients": 6, "partition": "dirichlet:1", "availability": "cycle:3,2"},
-        {"mean": "weighted", "num_clients": 3, "dropout": 0.7},
-    ],
-    ids=["too few of all for Krum", "nobody"],
-)
-def test_a_resumed_run_whose_last_round_has_too_few_ends_as_the_whole(keys, run):
-    """Krum with a liar needs five of six, who are all there in one round of three."""
-    whole = run(**KEYS | keys, seed=3, rounds=3, run_dir="whole")
-    run(**KEYS | keys, seed=3, rounds=2, run_dir="parts")
-    resumed = run(resume="parts", rounds=3)
-    assert resumed.summary["clients"] == whole.summary["clients"]

@@ -102,6 +102,7 @@ def test_fedtan_is_not_for_sites_with_data_of_their_own(configured):
         inputs_at(configured(**keys), {"data-path": "here"})
 
 
+@pytest.mark.slow
 def test_the_loss_that_qfedavg_weighs_by_is_that_of_the_model_before(run):
     """In round 1 it is the initial model's, whatever the clients then learn."""
     found = [

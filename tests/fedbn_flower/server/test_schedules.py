@@ -76,6 +76,7 @@ def test_every_message_has_the_rate_of_its_round(configured):
         assert found == [(t, expected[t - 1]) for t in (1, 2, 3, 4) for _ in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", WITH_RATE)
 def test_every_rule_with_a_rate_steps_by_that_of_the_round(configured, name):
@@ -123,6 +124,7 @@ class InAnswersHere(InAnswers):
         return super().read_extras(answer, round)
 
 
+@pytest.mark.slow
 def test_where_answers_are_summed_the_rule_has_the_rate_of_the_round_too(run):
     keys = {"client": "shared", "rounds": 3, "server_lr_schedule": "exponential:0.5"}
     results = [run(**keys, strategy=rule) for rule in (InAnswers, InAnswersHere)]
@@ -130,6 +132,7 @@ def test_where_answers_are_summed_the_rule_has_the_rate_of_the_round_too(run):
     assert models[0] == models[1]
 
 
+@pytest.mark.slow
 def test_with_more_rounds_the_later_ones_are_those_of_a_run_of_so_many(finished, tmp_path):
     """What is done stays: linear over 2 rounds 1 and 1/2, then rounds 3 and 4 of 4."""
     keys = {"client_lr": 0.4, "client_lr_schedule": "linear"}
@@ -171,11 +174,3 @@ def test_the_report_draws_the_rates_of_the_rounds_that_are_done(finished, tmp_pa
     page = run_page(run)
     assert "Learning rate by round" in page
     assert "<td>client-lr-schedule</td><td>linear</td>" in page
-
-
-def test_without_a_schedule_there_is_neither_column_nor_curve(finished, tmp_path):
-    finished(tmp_path / "run", rounds=1)
-    run = Run.read(tmp_path / "run")
-    assert learning_rates(run) is None
-    assert "client-lr" not in run.metrics[0]
-    assert "Learning rate by round" not in run_page(run)

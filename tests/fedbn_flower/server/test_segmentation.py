@@ -58,6 +58,7 @@ def data():
     return x[order[:16]], y[order[:16]], x[order[16:]], y[order[16:]]
 
 
+@pytest.mark.slow
 def test_auto_learns_masks_of_sites_by_a_unet(run, sites):
     """The default model and partition; the metrics of every column; the model of a client."""
     result = run(dataset=str(sites), eval_data="local", **{**KEYS, "model": "auto", "rounds": 1})
@@ -130,6 +131,7 @@ def test_volumes_are_learnt_by_a_model_of_ones_own(run, loss):
     assert found > 0.7
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     "client",

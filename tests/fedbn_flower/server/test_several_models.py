@@ -157,6 +157,7 @@ def test_models_to_choose_from_have_to_differ(run):
         run("ifca", "zeros", model=zeros)
 
 
+@pytest.mark.slow
 def test_models_differ_by_seed_and_the_first_is_the_runs(run):
     """With a rate of nothing, models stay what they were when they began."""
     still = {"rounds": 1, "client_lr": 1e-30, "weighting": "uniform"}
@@ -208,6 +209,7 @@ def test_what_is_not_classes_is_learnt_or_refused_in_a_line(run, tmp_path, kind,
         assert all(np.isfinite(entry).all() for entry in model_of(result, client).values())
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("strategy", ["cfl", "fedap", "fedamp"])
 def test_one_client_alone_has_the_model_of_fedavg(run, strategy):
@@ -220,6 +222,7 @@ def test_one_client_alone_has_the_model_of_fedavg(run, strategy):
         np.testing.assert_allclose(entry, expected[name], atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("strategy", SETTINGS)
 def test_tied_weights_stay_tied_in_every_model(run, strategy):
@@ -235,6 +238,7 @@ def test_tied_weights_stay_tied_in_every_model(run, strategy):
         np.testing.assert_array_equal(kept[0], kept[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", some_quick(SETTINGS, {0, 3}))
 def test_a_frozen_layer_is_one_for_all(run, strategy):
     result = run(strategy, freeze="0")

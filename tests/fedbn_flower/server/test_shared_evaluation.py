@@ -83,6 +83,7 @@ def test_shares_are_the_whole_and_the_server_evaluates_once_itself(configured, m
     assert len(shares) == 1 + SHARES * (ROUNDS - 1 + splits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", [Random, Remembering])
 def test_a_model_that_is_random_or_remembers_is_evaluated_by_the_server(configured, monkeypatch, model):
     monkeypatch.setitem(MODELS, "odd", model)

@@ -31,6 +31,7 @@ def test_the_server_has_the_statistics_of_all_clients_inputs(run, client, share,
     np.testing.assert_allclose(model[2].running_var.numpy(), 1 - share + share * z.var(0), rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_round_with_too_few_answers_changes_nothing(run):
     """The statistics of the model that stays are no moments."""
     rounds = []
@@ -46,6 +47,7 @@ def test_a_round_with_too_few_answers_changes_nothing(run):
         assert all(np.array_equal(array, before[name]) for name, array in after.items())
 
 
+@pytest.mark.slow
 def test_fixed_statistics_travel_and_stay(run):
     result = run(client="fixbn", strategy="fedavg", fix_from=2, rounds=2, run_dir="two")
     once = run(client="fixbn", strategy="fedavg", fix_from=2, rounds=1, run_dir="one")
@@ -54,6 +56,7 @@ def test_fixed_statistics_travel_and_stay(run):
     assert not torch.equal(result.model()[2].weight, once.model()[2].weight)
 
 
+@pytest.mark.slow
 def test_hybrid_layers_are_those_of_the_client(run, tmp_path):
     result = run(client="hbn", rounds=1, run_dir="saved")
     assert json.loads((tmp_path / "saved/config.json").read_text())["norm"] == "hybrid"

@@ -20,6 +20,7 @@ UNFROZEN = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", UNFROZEN)
 def test_from_a_round_on_everything_trains(run, name):
     """Also in a run that is resumed: `test_pairs_of_features`."""
@@ -50,6 +51,7 @@ def test_what_is_unfrozen_begins_with_a_step_of_full_size(run, since):
     assert np.median(step) == pytest.approx(eta, rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_counts_is_resumed(run):
     """As those of earlier versions are: it goes on as it began, by the run's number of updates."""
     keys = {"train": "4", "unfreeze_at": 2, "client": "shared"}

@@ -122,6 +122,7 @@ def test_a_method_that_an_object_replaces_is_called_every_time(asked):
     assert len(calls) == 4
 
 
+@pytest.mark.slow
 def test_both_held_out_sets_are_evaluated_once(counted):
     once, evaluations = counted(val_fraction=0.2)
     assert evaluations == SHARED + 2  # the last round has both, and the server too

@@ -11,8 +11,6 @@ from fedbn_flower.clients.problems.classification import Classification
 from fedbn_flower.records.cases import predictions_of
 from fedbn_flower.results.report.sections.intervals import Intervals, _figure, with_interval
 from fedbn_flower.results.run_reader import Run
-from fedbn_flower.runtime.simulation import simulate
-from fedbn_flower.server.federation import Federation
 from fedbn_flower.study import intervals as module
 from fedbn_flower.study.intervals import intervals_of, of_rare_event
 from fedbn_flower.study.statistics.intervals import delong
@@ -24,8 +22,8 @@ OF_CLASS_ONE = ["auroc", "sensitivity", "specificity"]
 FURTHER = [*OF_CLASS_ONE, "f1", "balanced-accuracy", "average-precision", "ece", "sensitivity-at:0.8"]
 
 
-@pytest.fixture
-def few_draws():
+@pytest.fixture(scope="module")
+def draws_always_few():
     """All draws of a run."""
 
 
@@ -96,6 +94,7 @@ def test_so_have_those_of_several_classes_and_of_numbers(run):
         assert all(low is None or low <= value <= high for *_, value, (low, high) in found)
 
 
+@pytest.mark.slow
 def test_clients_with_the_same_cases_have_none_together(run):
     result = run(**TEN, eval_data="global", client="shared")
     found = result.summary["intervals"]
@@ -110,6 +109,7 @@ def test_clients_with_the_same_cases_have_none_together(run):
     assert rows["client 0"][2] == "400"
 
 
+@pytest.mark.slow
 def test_without_predictions_there_are_none(run):
     """Nor of several labels."""
     targets = np.stack([Y, 1 - Y, Y], 1).astype(np.float32)
@@ -118,18 +118,6 @@ def test_without_predictions_there_are_none(run):
         result = run(**BINARY | LOCALLY | keys)
         assert "intervals" not in result.summary
         assert not any("95 % intervals" in text for text in page(result.folder).text["p"])
-
-
-def test_a_resumed_run_has_the_same(configured, tmp_path):
-    chosen = {"client": "fedbn", "eval_data": "local", "checkpoint_every": 1}
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    simulate(Federation(configured(**chosen, rounds=2, run_dir=str(whole))), whole, None)
-    simulate(Federation(configured(**chosen, rounds=1, run_dir=str(parts))), parts, None)
-    before = json.loads((parts / "summary.json").read_text())["intervals"]
-    simulate(Federation(configured(**chosen, rounds=2, resume=str(parts))), parts, None)
-    one, other = (json.loads((f / "summary.json").read_text())["intervals"] for f in (whole, parts))
-    assert one == other != before
-    assert one["pooled"].keys() == {"loss", "accuracy"}
 
 
 # ---- a table by hand ---------------------------------------------------------------------------------------

@@ -108,6 +108,7 @@ def test_privacy_is_said_with_its_numbers(ran):
     assert "so this run itself protects nobody." in paragraphs(run)["Privacy"]
 
 
+@pytest.mark.slow
 def test_a_study_may_have_a_title_of_its_own(usual):
     run = replace(usual, config={**usual.config, "title": "Nodules at four hospitals"})
     assert model_card(run).startswith("# Model card: Nodules at four hospitals\n")

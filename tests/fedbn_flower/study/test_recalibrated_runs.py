@@ -15,12 +15,10 @@ from sklearn.metrics import accuracy_score, log_loss, roc_auc_score, roc_curve
 
 from clients import FedAvgClient
 from fedbn_flower import UserError
-from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from tests.quick import diagonal_quick
 
-from ..records.helpers import Stops
 from ..results.html_page import page
 from ..results.test_cases import PRIVATE, TEN, Sites, X, Y
 from ..results.test_supernodes import run_app
@@ -93,6 +91,7 @@ def test_each_sites_scores_are_those_of_a_fit_by_hand(run, method, keys):
     assert summary["client-mean"]["loss"] == pytest.approx(mean)
 
 
+@pytest.mark.slow
 def test_all_else_stays_as_it_is(run, tmp_path):
     folders = [
         run(
@@ -118,6 +117,7 @@ def test_all_else_stays_as_it_is(run, tmp_path):
         assert before[key] == after[key]
 
 
+@pytest.mark.slow
 def test_targets_of_the_test_set_do_not_reach_the_fit(run):
     x, y, x_test, y_test = BINARY["data"]
     found = []
@@ -188,20 +188,7 @@ def test_the_report_has_it_beside_the_plain_one(run):
     assert not any("Shifted scores" in text for text in shown.text["p"])
 
 
-def test_a_run_that_was_killed_goes_on_to_the_same(configured, tmp_path, monkeypatch):
-    keys = {**SHARE, "rounds": 3, "recalibrate": "temperature", "client": "fedbn", "num_clients": 2}
-    simulate(Federation(configured(**keys)), tmp_path / "whole", None)
-    with monkeypatch.context() as killed:
-        killed.setattr(RunFolder, "finish", lambda self: self.writer.close())
-        with pytest.raises(KeyboardInterrupt):
-            simulate(Federation(configured(**keys)), tmp_path / "parts", None, [Stops(1)])
-    simulate(Federation(configured(**keys, resume=str(tmp_path / "parts"))), tmp_path / "parts", None)
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    assert (whole / "predictions.parquet").read_bytes() == (parts / "predictions.parquet").read_bytes()
-    found = [json.loads((folder / "summary.json").read_text())["recalibrated"] for folder in (whole, parts)]
-    assert found[0] == found[1]
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(("allowed", "model"), diagonal_quick([True, False], ["aggregated", "local"]))
 def test_at_real_sites_sums_travel_and_cases_do_not(configured, tmp_path, allowed, model):
     keys = {**SHARE, "rounds": 1, "recalibrate": "temperature", "client": "fedbn", "num_clients": 2}

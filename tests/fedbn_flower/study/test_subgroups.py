@@ -146,6 +146,7 @@ def test_the_words_by_hand():
     assert list(in_words({"differences": {}})) == []
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_run_stays_as_it_is(run, patients, tmp_path):
     """Also where the column is an input: nothing is learnt otherwise because of its subgroups."""
     keys = patients | {"columns": "a,b,age"}
@@ -160,6 +161,7 @@ def test_the_rest_of_a_run_stays_as_it_is(run, patients, tmp_path):
     assert not (plain / "subgroups.csv").exists()
 
 
+@pytest.mark.slow
 def test_arrays_have_them_from_python(run):
     sex = np.array(["f", "m"])[(X[:, 1] > 0).astype(int)]
     result = run(**BINARY, **LOCALLY, subgroups={"sex": (sex[:200], sex[200:])})

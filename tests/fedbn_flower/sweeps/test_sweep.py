@@ -252,6 +252,7 @@ def test_a_sweep_goes_into_no_folder_but_a_sweeps(swept, capsys, tmp_path, conte
     )
 
 
+@pytest.mark.slow
 def test_a_sweeps_folder_is_one_processs_at_a_time(swept, capsys, tmp_path):
     with sweep.lock_sweep_folder(tmp_path / "g"):
         assert swept("--seed 0,1 --run-dir g") == 2

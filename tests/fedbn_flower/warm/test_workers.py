@@ -98,6 +98,7 @@ def test_another_configuration_has_another(node):
     assert node.workers() == [second]
 
 
+@pytest.mark.slow
 def test_one_that_was_killed_is_replaced_and_ends_when_its_run_is_complete(node):
     first = node.ask().process
     os.kill(first, signal.SIGKILL)
@@ -175,6 +176,7 @@ def test_one_that_dies_twice_is_an_error_and_the_next_message_has_a_new_one(node
     assert node.ask().number == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dp", some_quick(["local", "example"], quick={0}))
 def test_what_a_ledger_was_charged_for_is_not_asked_again(node, dp):
     with pytest.raises(WorkerLost):
@@ -225,6 +227,7 @@ def test_a_message_keeps_it_from_ending(node):
         assert node.ask(node_config=config).process == first
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_node_and_so_does_what_it_started(node):
     node.ask(do="child")
     assert len(node.workers()) == 2

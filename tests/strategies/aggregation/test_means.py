@@ -9,6 +9,7 @@ import pytest
 from strategies.aggregation.means import Summand, TrimmedMean, WeightedMean
 
 
+@pytest.mark.slow
 def test_a_robust_mean_copies_no_answer():
     """Of 12 answers of 2 MB: the mean, 2 MB, and what a block of 2^15 entries takes, 1.5 MB each time."""
     answers = np.random.default_rng(0).normal(size=(12, 2**19)).astype(np.float32)

@@ -100,11 +100,6 @@ def test_a_copy_goes_its_own_way(rule):
 
 
 @EACH_RULE
-def test_five_rounds_of_flowers_loop(rule):
-    both(lambda api: run(make(api, rule), rounds=5))
-
-
-@EACH_RULE
 def test_a_run_under_other_names_and_another_weight_as_clients_and_server_see_it(rule):
     """Of the records and of the weight; what clients receive, and what ``evaluate_fn`` is given."""
 
@@ -296,6 +291,7 @@ CONSTANTS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("constant", CONSTANTS)
 @pytest.mark.parametrize("rule", ["FedAvg", "FedMedian"])
 def test_a_constant_that_comes_back_as_it_was_sent(rule, constant):

@@ -54,6 +54,7 @@ NOT_FLOWERS = {  # told in test_differences.py
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("body", BODIES)
 def test_an_overridden_method(body):
     """By turns of both kinds of rules that keep the model that was sent, and of a mean that does not."""

@@ -12,7 +12,6 @@ from strategies.rules.fair import on_simplex
 from ..helpers import CannedGrid, ndarrays, one_round, record, train, train_reply
 
 SIZES = [3, 1, 4, 1]
-WHO = [[0, 1, 2, 3], [0, 2, 3], [1, 2]]
 RNG = np.random.default_rng(11)
 DELTAS, LOSSES = RNG.normal(size=(3, 4, 6)), RNG.uniform(0.1, 2, size=(3, 4))
 

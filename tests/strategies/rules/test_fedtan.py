@@ -110,6 +110,7 @@ def test_the_mean_of_the_first_steps_is_centralised_batch_norms_step(weighting):
     assert max(np.abs(plain[name] - expected[name]).max() for name in expected) > 0.05
 
 
+@pytest.mark.slow
 def test_clients_that_do_not_answer_have_no_part_in_it():
     model = made()
     got, rule, _ = one_round(model, lost=lambda i, asked: i == 1)

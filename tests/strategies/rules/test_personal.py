@@ -178,6 +178,7 @@ def objective(a, i, means, spreads):
     return a**2 @ spreads + np.sum((means[i] - a @ means) ** 2)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.integers(2, 6), st.integers(0, 2**32 - 1))
 def test_the_weights_solve_the_quadratic_programme(n, seed):

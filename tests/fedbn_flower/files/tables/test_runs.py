@@ -103,6 +103,7 @@ def test_twenty_hospitals_in_lockstep_are_the_same_to_rounding(configured, patie
         np.testing.assert_allclose(array.numpy(), results[1][name].numpy(), atol=1e-5, err_msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("values", [1, 2])
 def test_numbers_are_learnt_from_images(run, values):
     """Of bytes the same is learnt as of what they are over 255; the data have no classes to be dealt by."""

@@ -215,6 +215,7 @@ def test_a_sweep_with_a_run_alone_has_it_in_its_report_and_as_a_table(
     assert any(row[:3] == ["shared reference=none", "4", f"{losing} ({25 * losing} %)"] for row in shown.rows)
 
 
+@pytest.mark.slow
 def test_of_several_classes_too(run, tmp_path):
     keys = TEN | LOCALLY | {"partition": "iid", "client": "shared", "strategy": "fedavg"}
     names = {"alone": "alone", "shared": "none"}

@@ -282,6 +282,7 @@ def test_equal_methods_have_a_false_winner_in_one_sweep_of_twenty_at_most(noise,
     assert share <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / SWEEPS)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("seeds", [5, 10])
