@@ -205,7 +205,7 @@ EVERY = "a run, a sweep, a search or a Flower app's run"
         (["report", "earlier-app"], "report: 'earlier-app' is of version 0.2, with history.csv; run the app"),
         (["report", "nobodys"], f"report: 'nobodys' is not the folder of {EVERY}"),
         (["--resume", "nobodys"], f"resume: 'nobodys' is not the folder of {OURS}"),
-        (["export", "sweep"], "run-dir: 'sweep' holds a sweep; expected the folder of a run"),
+        (["export", "sweep"], "export: 'sweep' holds a sweep; expected the folder of a run"),
         (["report", "begun"], "report: 'begun' is not allowed; expected a sweep of which a run"),
     ],
 )
