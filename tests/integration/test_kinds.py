@@ -69,6 +69,8 @@ KINDS = {
     "quadratic": ("quadratic:3", "natural:client", ("linear",)),
     "masks": ("{}/masks", "iid", ("unet",)),
 }
+CHANGED = {"augment": "crop-flip", "feature_shift": "none+inverted+blended"}
+"""Pictures of digits are augmented, and other ones at each client."""
 METRICS = {"quadratic": "distance,r2,rmse", "masks": "dice,iou,sensitivity,auroc", "text": "accuracy,f1,ece"}
 """The headline and further metrics, but for classes."""
 CLIENTS = ("shared", "silobn", "fedbn")
@@ -93,6 +95,7 @@ def test_the_same_bits_when_resumed_on_ray(configured, files, tmp_path, pool, ki
         "num_clients": 3, "strategy": "fedadam", "client_lr": 0.01, "local_epochs": 1, "eval_data": "local",
         "metrics": METRICS.get(kind, "accuracy,auroc,average-precision"),
     }  # fmt: skip
+    chosen |= CHANGED if kind == "digits" else {}
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     summary = simulate(Federation(configured(**chosen)), whole, None).as_json()
     assert summary["failures"] == 0
@@ -106,9 +109,9 @@ def test_the_same_bits_when_resumed_on_ray(configured, files, tmp_path, pool, ki
     assert load_model(whole, client=2)
 
 
-@pytest.mark.parametrize("kind", ["pictures", "text", "quadratic", "masks"])
+@pytest.mark.parametrize("kind", ["quadratic", "masks"])
 def test_the_figures_of_each_kind_can_be_drawn(configured, files, tmp_path, kind):
-    """Of classes, of numbers and of pictures; the others have those of classes."""
+    """Of numbers and of masks; the others have those of classes."""
     dataset, partition, (model, *_) = KINDS[kind]
     config = configured(
         dataset=dataset.format(files), partition=partition, model=model, num_clients=3, rounds=1

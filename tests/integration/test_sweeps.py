@@ -21,7 +21,7 @@ pytest.importorskip("fedbn_flower.sweeps")
 pytestmark = pytest.mark.slow
 
 CELLS = ("--sweep", "client-lr=0.01,0.05", "--seed", "0,1")
-SHORT = ("--rounds", 4, "--local-epochs", 1, "--partition", "iid", "--client", "fedbn")
+SMALL = ("--local-epochs", 1, "--partition", "iid", "--client", "fedbn")
 
 
 def table(folder):
@@ -73,7 +73,7 @@ def test_killed_a_sweep_ends_with_the_same_table(tmp_path, cache_dir, marked_env
     """The undisturbed one runs in one process; the other two runs at a time, and whoever is killed alone
     takes what it started with it."""
     mark, environment = marked_environment
-    common = (*CELLS, *SHORT, "--cache-dir", cache_dir)
+    common = (*CELLS, *SMALL, "--rounds", 4, "--cache-dir", cache_dir)
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     words = (*common, "--backend", "inline", "--run-dir", whole)
     assert cli.main([str(word) for word in words]) == 0
@@ -108,9 +108,8 @@ def test_a_process_that_is_killed_is_a_failed_run_and_the_others_go_on(
     rows = "".join(f"{row},{row % 2}\n" for row in range(40))
     (tmp_path / "patients.csv").write_text(f"row,outcome\n{rows}")
     where = ("--workers", 2, "--cache-dir", cache_dir, "--run-dir", tmp_path / "g")
-    where = (*where, "--dataset", tmp_path / "patients.csv", "--num-clients", 2)
-    words = ("--strategy", f"{tmp_path / 'own.py'}:Deadly,fedavg,fedyogi", "--seed", 0, *SHORT, *where)
-    words = (*words, "--rounds", 1)
+    where = (*where, "--dataset", tmp_path / "patients.csv", "--num-clients", 2, "--rounds", 1)
+    words = ("--strategy", f"{tmp_path / 'own.py'}:Deadly,fedavg,fedyogi", "--seed", 0, *SMALL, *where)
     assert cli.main([str(word) for word in words]) == 1
     rows, _ = table(tmp_path / "g")
     assert [row["status"] for row in rows] == ["its process ended: SIGKILL", "ok", "ok"]

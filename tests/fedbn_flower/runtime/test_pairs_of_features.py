@@ -17,7 +17,6 @@ from ..server.test_personal_runs import CLIENTS, OBJECTIVES, UNIONS, keys_of
 from ..server.test_robust_runs import KEYS as ROBUST
 from ..server.test_robust_runs import MEANS
 from ..server.test_rules_in_runs import RULES
-from ..server.test_several_models import SETTINGS
 from ..server.test_unfreeze import UNFROZEN
 
 DEVICES = {"devices": "lognormal:0.5"}
@@ -98,11 +97,7 @@ ALONE = {
         f"unfreezing from the first round that is done again: {name}": {"train": "4", "unfreeze_at": 3} | keys
         for name, keys in UNFROZEN.items()
     },
-    "fixbn": PARTLY | {"client": "fixbn", "fix_from": 2},
-    "fbn": PARTLY | {"client": "fbn"},
-    "hbn": PARTLY | {"client": "hbn", "strategy": "fedavg"},
     **{mean: ROBUST | {"mean": mean, "fraction_train": 0.7, "dropout": 0.2} for mean in MEANS},
-    **{f"several models: {rule}": SCANNERS | {"strategy": rule} | keys for rule, keys in SETTINGS.items()},
     "a head of each client": SCANNERS | {"strategy": "ifca", "client": "fedper"},
     **{
         f"{rule} among devices": MIXED | {"strategy": rule, "objective": rule, "partition": "iid"}
@@ -113,7 +108,8 @@ ALONE = {
         for rule in ("fedexp", "fedacg")
     },
 }
-"""What is not combined with the others; answers are lost."""
+"""What is not combined with the others; answers are lost. Of every other name one resumed run is
+`test_combinations`'s, of `integration`."""
 QUICK = {"fixbn+apfl"}
 EXHAUSTIVE = {*RULES, *CLIENTS, *UNIONS, *OBJECTIVES, *MEANS} - QUICK - {"centered-clip:0.2"}
 NOISY = {"dp client", "dp local", "dp example"}
