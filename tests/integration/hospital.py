@@ -3,9 +3,7 @@
 import contextlib
 import csv
 import os
-import re
 import shutil
-import subprocess
 import threading
 import time
 
@@ -116,18 +114,3 @@ def rounds_done(folder):
 def rounds_trained(folder, partition):
     with (folder / "clients.csv").open() as file:
         return [int(row["round"]) for row in csv.DictReader(file) if row["partition"] == str(partition)]
-
-
-def start_run(guide, name, **keys):
-    """``flwr run`` in the background, with the guide's configuration but for some keys."""
-    place = guide.folder / "user/fedbn-flower"
-    written = re.search(r"<<'END'\n(.*?)^END$", guide.blocks["user run"], re.DOTALL | re.MULTILINE)
-    old = dict(line.split(" = ") for line in guide.here(written[1], "user").splitlines())
-    own = {"run-dir": f'"{results(guide, name)}"', "memory-name": f'"{name}"', "fraction-evaluate": "0.0"}
-    text = "".join(f"{key} = {value}\n" for key, value in (old | own | keys).items() if value is not None)
-    (place / f"{name}.toml").write_text(text)
-    command = ["flwr", "run", ".", "hospital", "--stream", "--run-config", f"{name}.toml"]
-    return subprocess.Popen(
-        command, cwd=place, env=guide.environment("user"), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True,
-    )  # fmt: skip
