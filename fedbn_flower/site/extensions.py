@@ -13,6 +13,7 @@ from ..config.named_algorithms import EXTENSION, extension_classes, extension_na
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed
 from ..core.ground.wire import CONFIG, EXTENSIONS
+from ..core.process_cache import process_cache
 from ..extensions import AtClient, Outgoing, SiteHook
 from ..extensions.at_site import AddsAnswers, Record
 from ..names import as_user_error, short
@@ -56,6 +57,10 @@ def _hooks(config: RunConfig, asked: Mapping[str, Any]) -> dict[str, type[SiteHo
     Of the user's extensions only those are loaded that the message names.
     """
     needed = str(asked.get(EXTENSIONS, "")).split(",")
-    own = [name for name in extension_names(config.extension) if short(name) in needed]
+    return _at_site(config, tuple(n for n in extension_names(config.extension) if short(n) in needed))
+
+
+@process_cache(maxsize=64)  # every message asks for its run's, three times
+def _at_site(config: RunConfig, own: tuple[str, ...]) -> dict[str, type[SiteHook]]:
     classes = extension_classes(config.to_user_config(), own)
     return {name: cls for name, cls in classes.items() if issubclass(cls, SiteHook)}
