@@ -3,11 +3,13 @@
 import gc
 import logging
 import os
+import re
 import shutil
 import signal
 import sys
 from collections import Counter
 from functools import partial
+from itertools import count
 
 os.environ |= {
     "FLWR_TELEMETRY_ENABLED": "0",
@@ -203,6 +205,17 @@ def on_the_pool(pool, monkeypatch):
     monkeypatch.setattr(background, "start_ray", lambda config: pool)
     monkeypatch.setattr(pool, "close", lambda: closed.append(1))
     return closed
+
+
+NUMBERS = count()
+
+
+@pytest.fixture
+def tmp_path(request, tmp_path_factory):
+    """As pytest's own, which looks at the folders of all tests before for the next number of a name."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    (folder := tmp_path_factory.getbasetemp() / f"{name}_{next(NUMBERS)}").mkdir(mode=0o700)
+    return folder
 
 
 @pytest.fixture(scope="session")
