@@ -14,7 +14,7 @@ from safetensors import safe_open
 from fedbn_flower import cli
 
 from .deaths import first_and_last, snapshots
-from .processes import LONG, ROOT, bits, end
+from .processes import LONG, ROOT, bits, processes_with, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -106,7 +106,8 @@ sys.exit(cli.main(sys.argv[1:]))
 def test_killed_with_its_workers_a_run_that_moved_to_ray_ends_in_the_same_bits(
     tmp_path, cache_dir, marked_environment
 ):  # fmt: skip
-    """Rounds go on in its process while a Ray of its own starts. Resumed, it goes on with other workers."""
+    """Rounds go on in its process while a Ray of its own starts, which ends with it. Resumed, it goes on with
+    other workers."""
     pytest.importorskip("fedbn_flower.runtime.ray")
     mark, environment = marked_environment
     whole, parts = tmp_path / "whole", tmp_path / "parts"
@@ -119,7 +120,7 @@ def test_killed_with_its_workers_a_run_that_moved_to_ray_ends_in_the_same_bits(
         cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LONG,
     )  # fmt: skip
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    end(mark, signal.SIGKILL)
+    wait_for(lambda: not processes_with(mark))
     check_whole(parts)
     assert 2 < rounds_done(parts) < 12
     resumed = ("--resume", parts, "--cache-dir", cache_dir, "--backend", "ray", "--workers", 2)

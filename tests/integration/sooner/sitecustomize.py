@@ -5,16 +5,19 @@ three seconds, and for answers five times. What is not there yet is asked for ag
 not after one. What has died is missed after 30 seconds, not after 60, but with FEDBN_TEST_PATIENT: three
 heartbeats, not two, since a busy machine delays some. A SuperLink looks for who is missing once a second, not
 with every request. None imports what it never uses (`imports`). With FEDBN_TEST_FORKS the processes that
-answer messages are forked, with FEDBN_TEST_FORGETS a SuperLink keeps in memory what it has.
+answer messages are forked, with FEDBN_TEST_FORGETS a SuperLink keeps in memory what it has. Of other programs
+it makes PyTorch and Ray start sooner.
 """
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
 from types import ModuleType
 
-PROGRAM = Path(sys.orig_argv[1]).name if len(sys.orig_argv) > 1 else ""
+WORDS = [word for word in sys.orig_argv[1:] if word != "-u"]
+PROGRAM = Path(WORDS[0]).name if WORDS else ""
 RINGS = "FEDBN_TEST_BELLS" in os.environ
 
 
@@ -43,6 +46,8 @@ def look_seldom():
     SqlCoreState._cleanup_expired_task_tokens = looked
 
 
+if PROGRAM in ("monitor.py", "log_monitor.py"):  # Ray's, of clusters that grow, and of logs that nobody reads
+    signal.pause()
 sys.modules["torch._meta_registrations"] = ModuleType("of tensors without data")  # a quarter of its import
 if PROGRAM.startswith(("flwr", "flower-")):
     import imports
