@@ -167,7 +167,6 @@ def pytest_xdist_make_scheduler(config, log):
     return GroupsAndFiles(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
-STUBS = os.path.join(os.path.dirname(__file__), "integration", "sooner")
 POOLS = []
 """The pool, while tests that have it follow each other. Others want a process in which no Ray runs."""
 
@@ -179,9 +178,7 @@ def pool():
         pytest.importorskip("fedbn_flower.runtime.ray")
         from fedbn_flower.runtime.ray.pool import RayPool  # half a second that other tests do not wait for
 
-        with pytest.MonkeyPatch.context() as patch:  # its workers import less of PyTorch
-            patch.setenv("PYTHONPATH", STUBS, os.pathsep)
-            POOLS.append(RayPool(2, verbose=False))
+        POOLS.append(RayPool(2, verbose=False))
     return POOLS[0]
 
 
