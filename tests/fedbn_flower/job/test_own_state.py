@@ -12,7 +12,7 @@ from torch import nn
 
 from fedbn_flower import simulate
 from fedbn_flower.clients import Loss
-from fedbn_flower.clients.modules.first_values import begin_anew, keep_first_values
+from fedbn_flower.clients.modules.first_values import KEPT, begin_anew, keep_first_values
 from fedbn_flower.clients.problems.evaluation import evaluate_splits
 from fedbn_flower.config.making import run_config
 from fedbn_flower.core.errors import UserError
@@ -153,6 +153,19 @@ def test_what_is_called_and_objects_of_pytorch_stay_the_same():
     keep_first_values(model)
     begin_anew(model)
     assert all(vars(model)[name] is value for name, value in held.items())
+
+
+def test_a_tensor_is_put_back_in_place_and_what_is_deleted_comes_back():
+    model, held = Net(SPEC), torch.zeros(2)
+    vars(model).update(held=held, gone=1)
+    keep_first_values(model)
+    held.add_(1)
+    del model.gone
+    assert vars(model)[KEPT].changed() == ["gone", "held"]
+    begin_anew(model)
+    assert model.held is held
+    assert held.tolist() == [0, 0]
+    assert model.gone == 1
 
 
 def inputs_with(**keys):

@@ -79,6 +79,7 @@ CASES = {
     "fine-tune": ({"fine_tune": 2, "fraction_evaluate": 0.0, **TEN, **LEARNT}, {"holdout_clients": 2}),
     "evaluate-every": ({"evaluate_every": 2, "fraction_evaluate": 0.0}, {"client": "shared"}),
     "metrics": ({"metrics": "f1", "fraction_evaluate": 0.0}, {"fraction_evaluate": 0.5}),
+    "metrics of new clients": ({"metrics": "f1", **NOBODY, **TEN}, {"holdout_clients": 2}),
     "target": ({"target": "accuracy=1", "fraction_evaluate": 0.0}, LEARNT),
     "final-test": ({"final_test": False, "val_fraction": 0.2, "fraction_evaluate": 0.0}, LEARNT),
     "norm": ({"norm": "group:2", "model": "2nn", **LEARNT}, {"model": "mlp-bn"}),
