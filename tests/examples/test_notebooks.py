@@ -14,6 +14,8 @@ from fedbn_flower import simulate
 from fedbn_flower.names import APP
 from fedbn_flower.results.run_reader import Run
 
+from ..integration.processes import STUBS
+
 pytest.importorskip("fedbn_flower.study")
 pytestmark = pytest.mark.slow
 
@@ -34,7 +36,7 @@ def executed(tmp_path, cache_dir, monkeypatch):
 
     Its runs draw no pictures for their folders, and their intervals are of few draws.
     """
-    monkeypatch.setenv("PYTHONPATH", str(APP))
+    monkeypatch.setenv("PYTHONPATH", f"{STUBS}:{APP}")
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache_dir))
 
     def execute(name, expression):

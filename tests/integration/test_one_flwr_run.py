@@ -1,6 +1,7 @@
 """Several runs in one ``flwr run``: the bits, the ledgers and the figures of this process.
 
-That the app is started by itself, with its keys from the command line, is `test_wheel`'s.
+That the app is started by itself, with its keys from the command line, is `test_wheel`'s; examples that sites
+protect are `test_warm_sites`'s.
 """
 
 import contextlib
@@ -36,7 +37,6 @@ APP = Path(__file__).parent / "flower_apps" / "several.py"
 CLIENTS = BUFFERED["num-clients"]
 PRIVATE = {
     "secure": SECURE,
-    "example": {"dp": "example", "model": "linear", "client": "shared"},
     "local": LOCAL,
     "in a masked sum": {"secagg": "on", "client": "silobn"},
 }

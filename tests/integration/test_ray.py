@@ -33,7 +33,7 @@ from fedbn_flower.runtime.simulation import make_grid, simulate
 from fedbn_flower.server.federation import Federation
 from strategies.aggregation.fold import GROUP
 
-from .processes import ROOT, bits, end, marked, wait_for
+from .processes import ROOT, STUBS, bits, end, marked, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -250,6 +250,7 @@ def test_cohorts_are_shared_among_gpus(configured, own, tmp_path, monkeypatch):
     """Two of a Ray that only counts them: a cohort is on one, each has some, and the bits are the same. By
     default there is a worker for each."""
     monkeypatch.setenv("RAY_prestart_worker_first_driver", "0")  # none of those are ours
+    monkeypatch.setenv("PYTHONPATH", str(STUBS))
     config = configured(client=own("Places"), partition="iid", num_clients=4 * GROUP, rounds=1)
     places = tmp_path / "places"
     expected = final_model(config, None)
