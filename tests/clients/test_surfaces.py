@@ -32,24 +32,6 @@ def test_a_square_that_is_shifted_by_one_column():
     assert agreement(*pair, tolerance=0.99) == (0.75, 0.5, 1.0)
 
 
-def test_distances_are_in_millimetres():
-    """By 0.7 mm along a row, or by 5 mm down a column: of the first ring, the 4 pixels of the top row and
-    the 2 amid the bottom row are off the other one. These 2 have its sides 0.7 mm beside them."""
-    spacing = (5.0, 0.7)
-    assert agreement(square(2, 2), square(2, 3), spacing, 0.7) == pytest.approx((0.75, 1.0, 0.7))
-    assert agreement(square(2, 2), square(2, 3), spacing, 0.69) == pytest.approx((0.75, 0.5, 0.7))
-    assert agreement(square(2, 2), square(3, 2), spacing, 1.0) == pytest.approx((0.75, 8 / 12, 5.0))
-
-
-def test_the_percentile_lies_between_two_distances():
-    """A line of 21 pixels and its first one: distances 0 to 20, of which the 95th percentile is 19."""
-    line, first = np.ones((1, 21), bool), np.zeros((1, 21), bool)
-    first[0, 0] = True
-    assert agreement(first, line, tolerance=1) == (2 / 22, (1 + 2) / 22, 19.0)
-    assert agreement(line, first, tolerance=1) == (2 / 22, (2 + 1) / 22, 19.0)
-    assert agreement(first[:, :11], line[:, :11])[2] == pytest.approx(9.5)
-
-
 @pytest.mark.parametrize("shape", [(5, 6), (3, 4, 5)])
 def test_empty_masks(shape):
     empty, some = np.zeros(shape, bool), np.zeros(shape, bool)

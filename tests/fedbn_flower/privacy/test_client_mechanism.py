@@ -136,21 +136,6 @@ def test_the_noise_that_updates_and_count_share():
     assert [AdaptiveClip(0.5).is_possible(z) for z in (0.99, 1.0, 1.01)] == [True, False, False]
 
 
-@pytest.mark.slow
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("start", [0.1, 30.0])
-def test_an_adaptive_clip_comes_to_the_median_of_the_norms(mechanism, start):
-    """Log-normal norms with the median 3; the noise of the count moves b by 0.05 a round."""
-    norms = 3 * np.exp(np.random.default_rng(0).normal(size=2000))
-    found = mechanism(adaptive=True, clip=start, num_answers=2000.0, cohort=2000.0, population=2000)
-    clips = []
-    for t in range(1, 201):
-        found.sample(t, np.arange(2000))
-        found.publish(t, np.zeros(1, np.float32), float(np.sum(norms <= found.bound) - 1000))
-        clips.append(found.bound)
-    assert np.mean(clips[100:]) == pytest.approx(np.median(norms), rel=0.03)
-
-
 def test_an_adaptive_clip_goes_up_if_all_are_clipped_and_down_if_none_is(mechanism):
     """By hand, but for the noise of the count: exp(-0.2 (0 - 1/2)) = exp(0.1) and exp(-0.1)."""
     for within, factor in ((-1000.0, math.exp(0.1)), (1000.0, math.exp(-0.1))):
@@ -161,17 +146,6 @@ def test_an_adaptive_clip_goes_up_if_all_are_clipped_and_down_if_none_is(mechani
         noise = found.publish(1, np.zeros(10**5, np.float32), within) * 2000
         assert found.bound == pytest.approx(2 * factor, rel=0.04)  # the count's noise: exp(0.2 * 0.05 * 4)
         assert noise.std() == pytest.approx(1.5 * 2, rel=0.02)  # with the clip that was used, not the next
-
-
-def test_poisson_sampling_is_of_each_client_by_itself(mechanism):
-    found = mechanism(sampling="poisson", probability=0.3)
-    asked = np.array([found.sample(t, np.arange(50)) for t in range(1, 2001)])
-    sizes = asked.sum(1)
-    assert sizes.mean() == pytest.approx(15, rel=0.02)
-    assert sizes.var() == pytest.approx(50 * 0.3 * 0.7, rel=0.1)  # a fixed size would have none
-    np.testing.assert_allclose(asked.mean(0), 0.3, atol=0.05)
-    together = asked.T.astype(float) @ asked / len(asked)
-    np.testing.assert_allclose(together[~np.eye(50, dtype=bool)], 0.09, atol=0.035)
 
 
 def test_poisson_sampling_asks_the_clients_whose_number_is_below_the_probability(mechanism, monkeypatch):

@@ -34,13 +34,6 @@ def test_a_stream_of_noise_is_the_inverse_of_the_matrix(rounds, bands):
     np.testing.assert_allclose(rows, inverse, atol=1e-12)
 
 
-def test_drawn_noise_has_the_covariance_of_the_matrix():
-    rounds, bands = 6, 3
-    draws = streamed(CorrelatedNoise(rounds, bands), np.random.default_rng(0).normal(size=(rounds, 200_000)))
-    inverse = np.linalg.inv(dense(rounds, bands))
-    np.testing.assert_allclose(draws @ draws.T / 200_000, inverse @ inverse.T, atol=0.02)
-
-
 @pytest.mark.parametrize(("rounds", "bands"), [(100, 10), (23, 4), (9, 9), (6, 1)])
 def test_a_client_moves_the_rounds_by_the_root_of_its_rounds(rounds, bands):
     """Whatever unit vectors it sends: columns that are b apart have no row in common."""
@@ -77,10 +70,3 @@ def test_it_goes_on_from_what_was_kept():
     np.testing.assert_array_equal(found, whole[5])
     with pytest.raises(ValueError, match="round 6 needs 3 vectors, not 2"):
         noise.correlate(6, fresh[5].copy(), kept[:2])
-
-
-def test_groups_take_turns_and_share_nobody():
-    rounds = np.array([members(t, 3, np.arange(8)) for t in range(1, 7)])
-    np.testing.assert_array_equal(rounds[:3].sum(0), np.ones(8))
-    np.testing.assert_array_equal(rounds[3:], rounds[:3])
-    np.testing.assert_array_equal(np.flatnonzero(rounds[1]), [1, 4, 7])

@@ -99,10 +99,5 @@ def test_what_was_read_without_privacy_does_not_do_for_a_private_run(configured,
         Federation(private(columns="auto"))
 
 
-def test_other_data_are_decoded_once_for_both(configured):
-    plain, named = (inputs_of(configured(**keys)).dataset for keys in ({}, {"dp": "example", **GIVEN}))
-    assert plain.folder == named.folder
-
-
 def test_whether_rows_are_private_is_in_no_name_of_the_cache():
     assert str(Request("digits", private=True)) == str(Request("digits"))

@@ -14,8 +14,6 @@ from fedbn_flower.privacy.keys import Key
 from fedbn_flower.secagg import noise as module
 from fedbn_flower.secagg.noise import NoiseShares, num_honest, sum_epsilon, sum_noise_for, tau
 
-from ..privacy.audit import audited
-
 DELTA = 1e-5
 ONCE = Plan("all", 1.0, 100, 1, DELTA)
 
@@ -202,27 +200,3 @@ def test_the_noise_of_an_epsilon_is_the_smallest(honest):
     assert spent(noise) <= 2.0 < spent(noise * 0.999)
     with pytest.raises(UserError, match="epsilon"):
         sum_noise_for(1e-12, plan, 30, 1000)
-
-
-CANARIES, GUESSES, CLAIM, ROUNDS = 400, 60, 1.0, 3
-SURVIVORS = 200  # are waited for; all 400 are there in no round
-PLAN = Plan("all", 1.0, CANARIES, ROUNDS, DELTA)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("factor", "found_out"), [(1.0, False), (0.25, True)])
-def test_an_audit_passes_and_finds_a_quarter_of_the_noise_out(factor, found_out):
-    """Canary i sends C u_i or nothing; 200 have noise, of whom those who are not honest say what it was."""
-    honest = 0.5
-    noise = sum_noise_for(CLAIM, PLAN, SURVIVORS, CANARIES, honest)
-    shares = NoiseShares.plan(factor * noise, 1.0, CANARIES, SURVIVORS, CANARIES, honest)
-    inside = np.random.default_rng(3).random(CANARIES) < 0.5
-    scores, key = np.zeros(CANARIES), Key.of_seed(4)
-    for t in range(1, ROUNDS + 1):
-        total = np.zeros(CANARIES, f"u{shares.grid.bits // 8}")
-        for canary in np.flatnonzero(inside):
-            total += shares.grid.quantise(np.eye(1, CANARIES, canary)[0], np.random.default_rng(canary))
-        for client in range(shares.counted):  # the others' noise is taken off
-            total += shares.draw(key.of_client(client).numbers(t, 1, "noise").words)
-        scores += shares.grid.read(total)
-    assert (audited(scores, inside, GUESSES, DELTA) > CLAIM) == found_out

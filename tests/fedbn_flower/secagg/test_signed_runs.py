@@ -10,7 +10,7 @@ from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.core.private import set_message_id
 from fedbn_flower.runtime.grid import node_context, partition_of
 from fedbn_flower.secagg import words
-from fedbn_flower.secagg.cryptography import LENGTH, KeyPair
+from fedbn_flower.secagg.cryptography import LENGTH
 from fedbn_flower.secagg.words import ADVERTISE, AGREE, SECAGG, SHARE, UNMASK, UPCOMING
 from fedbn_flower.site.adapter import app
 
@@ -129,18 +129,6 @@ def lying_to(place, at, change):
             message.content[SECAGG] = ConfigRecord({**record, **change(record)})
 
     return changed
-
-
-@pytest.mark.slow
-def test_a_site_whose_neighbours_are_the_servers_refuses_and_the_others_go_on(settings, configs):
-    def own_keys(record):
-        return {words.KEYS: b"".join(KeyPair.new().public for _ in range(2 * (SITES - 1)))}
-
-    config = settings("on", rounds=2)
-    results, _ = run_on(config, Keyed(config, configs, changed=lying_to(2, SHARE, own_keys)))
-    assert list(results[0].train.failures) == [2]
-    assert "the keys of client 0 of the sum are not those" in results[0].train.failures[2]
-    assert not results[1].train.failures
 
 
 def test_a_site_that_is_told_of_other_survivors_tells_no_share(settings, configs, caplog):
