@@ -16,14 +16,6 @@ def schedule(base):
     return {"configure_train": configure_train}
 
 
-def half_of_the_messages(base):
-    def configure_train(self, server_round, arrays, config, grid):
-        messages = base.configure_train(self, server_round, arrays, config, grid)
-        return [message for message in messages if message.metadata.dst_node_id % 2 == server_round % 2]
-
-    return {"configure_train": configure_train}
-
-
 def other_content_for_each_node(base):
     """A model of its own for every node, as with personal or pruned models."""
 
@@ -72,16 +64,6 @@ def second_round_only(base):
     return {"configure_evaluate": configure_evaluate}
 
 
-def filtered(base):
-    """Only replies of a low loss count."""
-
-    def aggregate_train(self, server_round, replies):
-        good = [reply for reply in replies if reply.content["metrics"]["loss"] < 0.9]
-        return base.aggregate_train(self, server_round, good)
-
-    return {"aggregate_train": aggregate_train}
-
-
 def buffered(base):
     """Aggregates the replies of the round before too, as an asynchronous server."""
 
@@ -89,16 +71,6 @@ def buffered(base):
         replies, before = list(replies), getattr(self, "buffer", [])
         self.buffer = replies
         return base.aggregate_train(self, server_round, before + replies)
-
-    return {"aggregate_train": aggregate_train}
-
-
-def late(base):
-    """Aggregates the replies of the round before alone."""
-
-    def aggregate_train(self, server_round, replies):
-        before, self.buffer = getattr(self, "buffer", []), list(replies)
-        return base.aggregate_train(self, server_round, before)
 
     return {"aggregate_train": aggregate_train}
 
@@ -181,22 +153,6 @@ def own_start(base):
     return {"start": start}
 
 
-def own_summary(base):
-    def summary(self):
-        base.summary(self)
-        self.said = True
-
-    return {"summary": summary}
-
-
-def own_constructor(base):
-    def __init__(self, *args, patience=3, **kwargs):
-        super(self.__class__, self).__init__(*args, **kwargs)
-        self.patience = patience
-
-    return {"__init__": __init__}
-
-
 def later_settings(base):
     """Changes its own settings between rounds."""
 
@@ -213,7 +169,7 @@ def later_settings(base):
 
 
 BODIES = [
-    schedule, half_of_the_messages, other_content_for_each_node, other_nodes, nothing_of_the_super_class,
-    second_round_only, filtered, buffered, late, reweighted, changed_result, own_evaluation,
-    helpers_of_flower, own_check, own_messages, own_start, own_summary, own_constructor, later_settings,
+    schedule, other_content_for_each_node, other_nodes, nothing_of_the_super_class,
+    second_round_only, buffered, reweighted, changed_result, own_evaluation,
+    helpers_of_flower, own_check, own_messages, own_start, later_settings,
 ]  # fmt: skip

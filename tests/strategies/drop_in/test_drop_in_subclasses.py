@@ -5,27 +5,13 @@ import random
 from dataclasses import dataclass
 from functools import partialmethod
 
-import flwr.serverapp.strategy as flower
 import pytest
 from flwr.app import ConfigRecord, Message, RecordDict
 
 import strategies
 
 from ..helpers import CannedGrid, record
-from .scenarios import (
-    APIS,
-    MEANS,
-    MODEL,
-    RULES,
-    answer,
-    assert_same,
-    client,
-    failed,
-    make,
-    plain,
-    run,
-    trained,
-)
+from .scenarios import APIS, MEANS, MODEL, RULES, answer, assert_same, client, failed, plain, run, trained
 from .subclasses import BODIES, buffered, changed_result, other_content_for_each_node, own_messages, schedule
 
 
@@ -137,20 +123,6 @@ def test_names_a_subclass_takes_by_chance(rule, how):
     both(body, rule, then)
 
 
-def test_a_mixin():
-    class Saving:
-        def aggregate_train(self, server_round, replies):
-            arrays, metrics = super().aggregate_train(server_round, replies)
-            self.saved = {**getattr(self, "saved", {}), server_round: plain(arrays)}
-            return arrays, metrics
-
-    found = []
-    for api in APIS:
-        strategy = type("Mine", (Saving, api.FedAvg), {})()
-        found.append([run(strategy), strategy.saved])
-    assert_same(*found)
-
-
 def test_the_model_kept_by_the_subclass_itself():
     """Flower's FedAvg has no `current_arrays`: it is the subclass's, before and after the base class."""
 
@@ -246,34 +218,6 @@ def test_a_message_that_was_not_sent_is_not_late():
     messages = strategy.configure_train(1, record(MODEL), ConfigRecord(), grid)
     strategy.aggregate_train(1, grid.send_and_receive(list(messages)[:2]))
     assert not strategy.phase_report.failures
-
-
-def test_one_strategy_within_another():
-    """A Flower Strategy that hands everything on."""
-
-    class Wrapper(flower.Strategy):
-        def __init__(self, strategy):
-            self.strategy = strategy
-
-        def configure_train(self, server_round, arrays, config, grid):
-            return self.strategy.configure_train(server_round, arrays, config, grid)
-
-        def aggregate_train(self, server_round, replies):
-            return self.strategy.aggregate_train(
-                server_round, [one for one in replies if not one.has_error()]
-            )
-
-        def configure_evaluate(self, server_round, arrays, config, grid):
-            return self.strategy.configure_evaluate(server_round, arrays, config, grid)
-
-        def aggregate_evaluate(self, server_round, replies):
-            return self.strategy.aggregate_evaluate(server_round, replies)
-
-        def summary(self):
-            self.strategy.summary()
-
-    for rule in RULES:
-        assert_same(*(run(Wrapper(make(api, rule))) for api in APIS))
 
 
 def test_replies_in_any_order_to_anybodys_messages():
