@@ -6,7 +6,6 @@ is in `api/test_arrays.py`.
 """
 
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -135,11 +134,6 @@ CASES: list[tuple[str, Callable[[], dict[str, Any]], Expected]] = [
     ),
     ("numbers as objects", lambda: made(lambda x: x.astype(object)), {IS: [TWO]}),
     (
-        "decimals",
-        lambda: made(lambda x: np.array([[Decimal(str(v)) for v in row] for row in x])),
-        {IS: [TWO]},
-    ),
-    (
         "text and numbers",
         lambda: made(lambda x: np.array([["f", *row[1:]] for row in x.tolist()], object)),
         f"data: x is object (40, 3); expected {INPUTS}: numbers only; a table, CSV or Parquet, may hold text",
@@ -234,11 +228,6 @@ CASES: list[tuple[str, Callable[[], dict[str, Any]], Expected]] = [
         lambda: {"data": [(rows(N), np.array([f"w{i % 12}" for i in range(N)], object))]},
         f"data of client '0': y is object ({N},); expected {N} class numbers >= 0: "
         "np.searchsorted(classes, y), with classes = sorted(set(y)) of all of them, numbers the words",
-    ),
-    (
-        "a missing number, and no test set",
-        lambda: {"data": {"a": pair(30), "b": (with_values(np.nan)(rows(20)), pair(20)[1])}},
-        f"data of client 'b': x holds values that are not finite (1 NaN; the first in row 4): {FILL}",
     ),
     (
         "a missing target, and no test set",

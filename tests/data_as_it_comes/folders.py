@@ -91,11 +91,6 @@ def classes_in_two_cases(root: Path) -> None:
     put(root, "Naevus", "naevus ", "melanoma")
 
 
-@CASES.add({"examples": [held_out(2, 10)]}, classes=("Névus", "黑色素瘤"))
-def names_in_other_scripts(root: Path) -> None:
-    put(root, "Névus", "黑色素瘤")
-
-
 @CASES.add(
     {
         "target": ["'naevus' is the only class: there is nothing to tell it from"],
@@ -105,11 +100,6 @@ def names_in_other_scripts(root: Path) -> None:
 )
 def one_class(root: Path) -> None:
     put(root, "naevus")
-
-
-@CASES.add({"examples": [held_out(1, 6)]}, classes=("a", "b", "c", "d", "e", "f"))
-def one_picture_a_class(root: Path) -> None:
-    put(root, *"abcdef", count=1)
 
 
 @CASES.add({"examples": [held_out(2, 10)]}, classes=("melanoma", "naevus"))
@@ -210,11 +200,6 @@ def few_people(first: str, *names: str) -> dict[str, list[str]]:
 @CASES.add(few_people("017", "018", "230"), classes=("017", "018", "230"))
 def people_by_number(root: Path) -> None:
     put(root, "017", "018", "230")
-
-
-@CASES.add(few_people("patient_1", "patient_2", "patient_3"), classes=("patient_1", "patient_2", "patient_3"))
-def three_people(root: Path) -> None:
-    put(root, "patient_1", "patient_2", "patient_3")
 
 
 @CASES.add({"examples": [held_out(4, 20)]}, classes=("0", "1", "2", "grade_3"))

@@ -10,7 +10,6 @@ from .case import Cases, deep, grey, held_out, png_of_16_bits, put
 CASES = Cases()
 EACH = [(f, i) for f in (0, 1) for i in range(5)]
 """The folder, and the picture in it."""
-LEVELS = [1200, 1201, 1210, 1220, 1230, 1400, 1401, 1410, 1420, 4095]
 
 
 @CASES.add({"examples": [held_out(2, 10)]}, classes=("melanoma", "naevus"))
@@ -23,30 +22,6 @@ def capital_suffixes(root: Path) -> None:
 def an_empty_file(root: Path) -> None:
     put(root, "a", "b")
     (root / "b" / "3.png").write_bytes(b"")
-
-
-@CASES.add({"examples": [held_out(2, 10)]}, classes=("a", "b"))
-def another_suffix(root: Path) -> None:
-    put(root, "a", "b")
-    grey(3).save(root / "b" / "3.png", format="JPEG")
-
-
-@CASES.add(
-    {
-        "examples": [held_out(2, 10)],
-        "inputs": [
-            (
-                "10 images of 16 bits per channel are kept unchanged, divided by 65535: values 1200"
-                " to 4095; normalize=true enlarges them"
-            )
-        ],
-    },
-    classes=("a", "b"),
-    pictures=[*zip(LEVELS, [0] * 5 + [1] * 5, strict=True)],
-)
-def twelve_bits(root: Path) -> None:
-    deep(root, "a", LEVELS[:5])
-    deep(root, "b", LEVELS[5:])
 
 
 @CASES.add(

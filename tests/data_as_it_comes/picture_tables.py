@@ -23,21 +23,6 @@ def parquet(path: Path, as_struct: bool) -> None:
     files.write_table(pyarrow.table(columns), path)
 
 
-@CASES.add(
-    {"inputs": [names("isic")], "examples": [FIFTH]},
-    keys={"label-column": "diagnosis"},
-    classes=("melanoma", "nevus"),
-)
-def ids_without_suffix(root: Path) -> None:
-    put(root, "images", count=10, name="ISIC_{}.jpg")
-    table(
-        root,
-        "labels.csv",
-        "isic,diagnosis",
-        [f"ISIC_{i},{'nevus' if i % 2 else 'melanoma'}" for i in range(10)],
-    )
-
-
 @CASES.add({"inputs": [names("id")], "examples": [FIFTH]}, pictures=OF_ROWS)
 def numbers_without_zeros(root: Path) -> None:
     put(root, "images", count=10, name="000{}.png")
@@ -136,23 +121,6 @@ def a_row_for_each_folder(root: Path) -> None:
     table(root, "patients.csv", "patient,grade", [f"p{i},{i % 2}" for i in range(5)])
 
 
-@CASES.add(
-    "label-column: unknown name 'stage'; expected one of file, grade",
-    name="a wrong label",
-    keys={"label-column": "stage"},
-)
-@CASES.add(
-    (
-        "label-column: 'FOLDER' has no column label, labels, target, class, outcome, y; "
-        "expected one of file, grade"
-    ),
-    name="a wrong label auto",
-)
-def a_wrong_label_column(root: Path) -> None:
-    put(root, "images", count=10)
-    table(root, "labels.csv", "file,grade", [f"{i}.png,{i % 2}" for i in range(10)])
-
-
 @CASES.add("image-column: 'file' holds '8.png', and there is no such picture (2 of 10 rows)")
 def a_missing_picture(root: Path) -> None:
     put(root, "images", count=8)
@@ -187,12 +155,6 @@ def one_picture_in_two_equal_rows(root: Path) -> None:
 def addresses(root: Path) -> None:
     put(root, "images", count=10)
     table(root, "labels.csv", "url,label", [f"https://example.org/images/{i}.png,{i % 2}" for i in range(10)])
-
-
-@CASES.add({"inputs": [names("file")], "examples": [FIFTH]}, pictures=OF_ROWS)
-def an_index_of_pandas(root: Path) -> None:
-    put(root, "images", count=10)
-    table(root, "labels.csv", ",file,label", [f"{i},{9 - i}.png,{(9 - i) % 2}" for i in range(10)])
 
 
 @CASES.add({"examples": [held_out(2, 10)]}, classes=("a", "b"))
@@ -308,42 +270,3 @@ def parts_of_an_archive(root: Path) -> None:
         "lesion_id,image_id,dx,age,sex",
         [f"HAM_{n},{i},{'nv' if n % 2 else 'mel'},{50 + n},f" for n, i in enumerate(ids)],
     )
-
-
-OF_ODD_NAME = {
-    "inputs": [
-        "the column 'file' of 'train.csv' and 'test.csv' names the pictures (guessed; image-column decides)"
-    ]
-}
-
-
-@CASES.add(OF_ODD_NAME, keys={"label-column": '"ill, or not"'})
-def a_test_set_whose_label_has_a_comma(root: Path) -> None:
-    put(root, "images", count=10)
-    for split, numbers in (("train", range(8)), ("test", range(8, 10))):
-        table(root, f"{split}.csv", 'file,"ill, or not"', [f"{i}.png,{i % 2}" for i in numbers])
-
-
-AGES = "'age' holds 12 distinct whole numbers, read as"
-
-
-@CASES.add(
-    {
-        "target": [
-            f"{AGES} classes (guessed; problem regression decides)",
-            f"the classes {', '.join(str(30 + i) for i in range(12))} are numbered from 0",
-        ],
-        "inputs": [names("id")],
-        "examples": [FIFTH],
-    },
-    keys={"label-column": "age"},
-    classes=tuple(str(30 + i) for i in range(12)),
-)
-@CASES.add(
-    {"inputs": [names("id")], "examples": [FIFTH]},
-    name="ages as numbers",
-    keys={"label-column": "age", "problem": "regression", "partition": "auto"},
-)
-def ages(root: Path) -> None:
-    put(root, "images", count=12)
-    table(root, "labels.csv", "id,age", [f"{i}.png,{30 + i % 12}" for i in range(12)])

@@ -30,12 +30,6 @@ def as_text(texts, name="t"):
 
 
 case(
-    "numbers with their unit",
-    "columns: 't' holds numbers as text, such as '71.5kg'; write numbers without their unit, or name the "
-    "columns to use",
-    as_text(["72 kg", "71.5kg"]),
-)
-case(
     "pairs of numbers in a column that is named",
     "columns: 't' holds pairs of numbers as text, such as '110/80'; write a column for each of the two "
     "numbers, or name its values: t=VALUE|VALUE",
@@ -43,21 +37,10 @@ case(
     columns="age,t",
 )
 case(
-    "times, named with their values",
-    encoded("age,t=08:30|17:05") | {"left out": ["2 columns that 'columns' does not name: 'bmi', 'sex'"]},
-    as_text(["08:30", "17:05"]),
-    columns="age,t=08:30|17:05",
-)
-case(
     "times as label",
     "label-column: 'label' holds times as text, such as '08:30'; "
     "write them as numbers, such as minutes or hours, or name its classes: label=CLASS|CLASS",
     as_text(["08:30", "17:05"], "label"),
-)
-case(
-    "words with signs of dates and times",
-    encoded("age,bmi,sex=f|m,t=1.2.3|10-20|3:1|May"),
-    as_text(["10-20", "3:1", "1.2.3", "May"]),
 )
 TOTALS = [["Total", 1013.5, None, 21], ["Mean", 25.3, None, 0.52]]
 WITH_TOTALS = pd.concat([R.astype(object), pd.DataFrame(TOTALS, columns=list(R))])
@@ -139,22 +122,6 @@ case(
 )
 
 
-VISITS = R.assign(
-    patient=[f"p{i // 2}" for i in range(40)], case=range(40), subject=np.resize(["math", "art"], 40)
-)
-case(
-    "patients of several rows, left out",
-    encoded("age,sex=f|m")
-    | {
-        "left out": [
-            "4 columns that 'columns' does not name: 'bmi', 'patient', 'case', 'subject'",
-            "groups? 'patient' has values that several rows share, as those of a patient do: some may be "
-            "trained on and others tested on (guessed; group-column decides)",
-        ]
-    },
-    csv(VISITS),
-    columns="age,sex=f|m",
-)
 case(
     "patients of several rows, as an input",
     "columns: 'patient' holds 101 distinct values; group-column 'patient' keeps rows of one together; or "

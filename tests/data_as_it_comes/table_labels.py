@@ -3,25 +3,16 @@
 import numpy as np
 import pandas as pd
 
-from .table_case import ENCODED, HELD_OUT, USUAL, Cases, R, csv, encoded, lines, text
+from .table_case import ENCODED, HELD_OUT, USUAL, Cases, R, csv, lines, text
 
 CASES = Cases()
 case = CASES.add
-
-
-def labels(*words):
-    """The usual rows with these labels in turns."""
-    return R.assign(label=np.array(words)[np.arange(40) % len(words)])
 
 
 def doubt(line, **rows):
     return USUAL | rows | {"doubts?": [line]}
 
 
-REMOVE = (
-    "if it is no example, such as a mean, a sum or a header, remove the row; else name the classes in "
-    "label-column"
-)
 case(
     "a row of means",
     doubt(
@@ -31,32 +22,6 @@ case(
     text(lines("49.5,25.1,f,0.475")),
 )
 case("a row of means, stated to be numbers", USUAL, text(lines("49.5,25.1,f,0.475")), predict="numbers")
-case(
-    "a row of sums",
-    doubt(
-        f"label-column: classes? '19' is the class of one row in 'label', and each other class has "
-        f"{min(np.bincount(R.label))} or more; {REMOVE}",
-        target=["the classes 0, 1, 19 are numbered from 0"],
-    ),
-    text(lines("49.5,25.1,f,19")),
-)
-case(
-    "99 for a label that is missing",
-    doubt(
-        "missing-values: missing? 'label' (99, 8 times), far from all other values; if so, name them with "
-        "all words that stand for none: missing-values=99",
-        target=["the classes 1, 2, 99 are numbered from 0"],
-    ),
-    csv(labels(1, 2, 1, 99)),
-)
-case(
-    "classes in two spellings",
-    doubt(
-        "label-column: classes? 'Non' and 'N', 'Oui' and 'O' are different classes of 'label'; if they mean "
-        "the same, write one word for both"
-    ),
-    csv(labels("Oui", "Non", "O", "N")),
-)
 SHIFTED = R.assign(label=R.label + (R.sex == "f"))
 case(
     "0 and 1 at a site, 1 and 2 at another",
@@ -85,11 +50,6 @@ case(
         ],
     },
     csv(pd.concat([DOUBLE, DOUBLE])),
-)
-case(
-    "rows of few values, of which many stand twice",
-    encoded("age,sex=f|m"),
-    csv(R[["age", "sex", "label"]].assign(age=R.age // 20).sample(200, replace=True, random_state=0)),
 )
 
 

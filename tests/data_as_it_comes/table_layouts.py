@@ -10,8 +10,6 @@ from fedbn_flower.core.text import number_of
 from .table_case import (
     AS_CLASSES,
     ENCODED,
-    HELD_OUT,
-    OWN_VALUE,
     PLAIN,
     ROW_INDEX,
     USUAL,
@@ -49,16 +47,6 @@ case(
     "row names of R",
     USUAL | {"left out": ["'Unnamed: 0', a column without a name (guessed; columns decides)"]},
     csv(R.set_axis([f"patient {i}" for i in range(40)]), index=True),
-)
-case(
-    "row index that is named is used",
-    {
-        "examples": [HELD_OUT],
-        "left out": ["2 columns that 'columns' does not name: 'bmi', 'sex'"],
-        "doubts?": [f"columns: ids? 'Unnamed: 0' {OWN_VALUE}"],
-    },
-    csv(R, index=True),
-    columns="Unnamed: 0,age",
 )
 
 
@@ -114,11 +102,6 @@ case(
         "line a header?); expected different names"
     ),
     text("5.1,3.5,1.4,0.2,0.2,0\n4.9,3.0,1.4,0.2,0.3,1\n"),
-)
-case(
-    "title above the header",
-    USUAL | {"left out": ["1 line above the header of 't.csv' (guessed; header-row decides)"]},
-    text("Patients of 2024,,,\n" + PLAIN),
 )
 case(
     "comment lines",

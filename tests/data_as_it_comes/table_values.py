@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from .table_case import ENCODED, HELD_OUT, PLAIN, USUAL, Cases, R, as_sites, csv, encoded, text
+from .table_case import PLAIN, USUAL, Cases, R, csv, encoded, text
 
 CASES = Cases()
 case = CASES.add
@@ -64,12 +64,6 @@ case(
     ),
     csv(R.assign(day=[f"2024-01-{1 + i % 28:02}" for i in range(40)])),
 )
-case(
-    "dates, other columns named",
-    {"examples": [HELD_OUT], "left out": ["2 columns that 'columns' does not name: 'sex', 'day'"]},
-    csv(R.assign(day=[f"2024-01-{1 + i % 28:02}" for i in range(40)])),
-    columns="age,bmi",
-)
 
 
 case(
@@ -89,21 +83,6 @@ case(
     "names of patients",
     "columns: 'name' holds 160 distinct values; name the columns to use, or this one with its values",
     csv(pd.concat([R] * 4).assign(name=[f"n{i}" for i in range(160)])),
-)
-
-
-def sites(folder):
-    for i, site in enumerate(["lyon", "turin", "graz"]):
-        R[i::3].to_csv(folder / f"{site}.csv", index=False)
-
-
-case(
-    "a file for each site, by folder",
-    {"examples": ["no test set: a fixed 20 % of the rows of each 'folder' is held out"], "inputs": [ENCODED]}
-    | as_sites("graz", "lyon", "turin"),
-    sites,
-    partition="natural:folder",
-    num_clients=3,
 )
 
 

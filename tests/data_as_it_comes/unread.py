@@ -67,12 +67,6 @@ def arrays_of_other_names(root: Path) -> None:
         text(root, name)
 
 
-@CASES.add(f"dataset: 'FOLDER' holds 2 files (2 .mha), which are not read; {CONVERT}")
-def a_study_with_its_description(root: Path) -> None:
-    for name in ("dataset_description.json", "sub-01/anat/T1w.mha", "sub-02/anat/T1w.mha"):
-        text(root, name)
-
-
 @CASES.add(
     "dataset: train-images.npy holds float32 (20, 12, 50), not uint8 images; read other arrays in Python: "
     "simulate(data=(x, y, x_test, y_test)), or --dataset FILE.py:FUNCTION"
