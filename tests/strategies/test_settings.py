@@ -5,8 +5,7 @@ import inspect
 import pytest
 
 import strategies
-from fedbn_flower.core.ground.settings import allowed, checked, declared, flag, model_of
-from strategies.aggregation.named_means import FORM
+from fedbn_flower.core.ground.settings import checked, declared, flag, model_of
 
 
 class Base:
@@ -64,20 +63,6 @@ def test_values_by_attribute():
 def test_what_is_not_allowed_is_reported(given, output):
     with pytest.raises(ValueError, match=output):
         checked(Base, given)
-
-
-def test_words():
-    fields = model_of(strategies.PseudoGradientStrategy).model_fields
-    assert {name: allowed(field) for name, field in fields.items()} == {
-        "seed": "a whole number >= 0",
-        "mean": FORM,
-        "trim": "a number in [0, 0.5)",
-        "clip_update_norm": "a number >= 0",
-        "max_weight": "a number in [0, 2^53]",
-        "min_replies": "a whole number >= 1",
-        "node_timeout": "a number >= 0",
-    }
-    assert allowed(model_of(strategies.FedDyn).model_fields["num_clients"]) == "a whole number > 0"
 
 
 def test_a_subclass_of_a_rule_changes_a_default():

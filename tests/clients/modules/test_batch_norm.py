@@ -30,15 +30,6 @@ def hidden_of(layer, x):
     return x @ layer.weight.detach().double().numpy().T + layer.bias.detach().double().numpy()
 
 
-def test_every_example_counts_alike():
-    """1,002 examples in batches of at most 1,000: the last two are no batch of their own."""
-    model, examples = small_model(), darkening(1002)
-    estimate_statistics(model, examples, 1000, (0, 0))
-    hidden = hidden_of(model[1], flat(examples))
-    np.testing.assert_allclose(model[2].running_mean.numpy(), hidden.mean(0), atol=1e-5)
-    np.testing.assert_allclose(model[2].running_var.numpy(), hidden.var(0, ddof=1), rtol=0.01)
-
-
 def test_uneven_batches_weigh_by_their_examples():
     """Batches of 3, 2 and 2 of seven examples: the mean of all, and the mean of their variances."""
     model, examples = small_model(), darkening(7)

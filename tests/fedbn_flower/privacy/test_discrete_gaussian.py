@@ -1,7 +1,6 @@
 """Discrete Gaussian numbers: their exact probabilities, and the paper's algorithms with fractions."""
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -33,20 +32,6 @@ def test_numbers_have_their_exact_probabilities(deviation):
     found = discrete_gaussian(words(), DRAWS, deviation)
     assert fits(found, lambda x: math.exp(-(x**2) / (2 * deviation**2)), 2 * deviation)
     assert not fits(found, lambda x: math.exp(-(x**2) / (2 * (1.05 * deviation) ** 2)), 2 * deviation)
-
-
-@pytest.mark.parametrize("scale", [1, 5])
-def test_what_is_rejected_from_is_a_discrete_laplace(scale):
-    found = module._discrete_laplace(words(), DRAWS, scale)
-    assert fits(found, lambda x: math.exp(-abs(x) / scale), 3 * scale)
-
-
-@pytest.mark.parametrize("exponent", [Fraction(0), Fraction(1, 3), Fraction(1), Fraction(5, 2), Fraction(7)])
-def test_an_event_has_the_probability_of_an_exponential(exponent):
-    numerators = np.full(DRAWS, exponent.numerator)
-    share = module._bernoulli_exp(words(), numerators, exponent.denominator).mean()
-    p = math.exp(-exponent)
-    assert share == pytest.approx(p, abs=4 * math.sqrt(p * (1 - p) / DRAWS))
 
 
 @pytest.mark.parametrize("bound", [1, 2, 5, 8, 200])

@@ -8,10 +8,8 @@ from fedbn_flower.privacy import keys, ledger
 from fedbn_flower.privacy.accounts import Plan, epsilon, local_epsilon, local_noise_for, noise_for
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.resume import load_checkpoint
-from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.grid import InlineGrid
-from fedbn_flower.runtime.recorded_run import recorded_run
-from fedbn_flower.runtime.simulation import make_grid, simulate
+from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 
 from ..records.helpers import rows_of
@@ -110,34 +108,6 @@ def test_every_rule_client_and_objective_that_can(configured, tmp_path, notion, 
     chosen |= dict.fromkeys(("strategy", "objective"), *both) if both else {}
     summary = simulated(private(configured, notion, rounds=2, **chosen), tmp_path)
     assert summary["privacy"]["published"] == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("notion", "values"),
-    [
-        *(  # updates are longer than 0.05, and than the 0.1 with which an adaptive clip begins
-            pytest.param("client", {"dp_noise": 0.9, **values}, marks=pytest.mark.slow)
-            for values in ({"dp_clip": "0.05"}, ADAPTIVE, {"dp_secure_noise": True})
-        ),
-        ("local", {"num_clients": 20, "fraction_train": 0.5, "strategy": "fedadam"}),
-    ],
-)
-def test_the_bits_do_not_depend_on_where_answers_are_summed(configured, tmp_path, notion, values):
-    config = private(configured, notion, rounds=2, **values)
-
-    def run(name, summed):
-        federation = Federation(config)
-        grid = make_grid(federation, None)
-        if not summed:
-            grid = InlineGrid(config.num_clients, config.to_user_config(), grid.cohort)
-            federation.strategy._takes_sums_ = False
-        assert grid.sums == summed
-        (tmp_path / name).mkdir()
-        recorded_run(federation, grid, RunFolder(tmp_path / name, federation, grid.client_memory), [], None)
-        return model(tmp_path / name), charges(tmp_path / name)
-
-    assert run("summed", True) == run("apart", False)
 
 
 @pytest.mark.parametrize("notion", ["local", "example"])

@@ -4,7 +4,6 @@ import hashlib
 import secrets
 
 import pytest
-from Crypto.Protocol.SecretSharing import Shamir
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,27 +18,6 @@ from fedbn_flower.secagg.cryptography import (
     seal,
     split,
 )
-
-
-@pytest.mark.slow
-@settings(max_examples=20, deadline=None)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 2**32 - 1), st.binary(min_size=32, max_size=32)),
-        min_size=1,
-        max_size=12,
-        unique_by=lambda share: share[0],
-    )
-)
-def test_shares_are_joined_to_the_bits_of_pycryptodome(points):
-    """Whatever they are, at any points: of 0 too, which nobody is dealt."""
-    halves = (
-        Shamir.combine([(index, share[half]) for index, share in points])
-        for half in (slice(16), slice(16, 32))
-    )
-    secret = b"".join(halves)
-    shares = {holder: index.to_bytes(4, "big") + share for holder, (index, share) in enumerate(points)}
-    assert join(shares, len(points), digest=digest_of(secret)) == secret
 
 
 def test_a_mask_key_is_known_by_its_public_key():

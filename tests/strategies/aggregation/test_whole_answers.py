@@ -109,17 +109,6 @@ def test_centered_clip_by_hand(constant):
         np.testing.assert_allclose(state.vectors[CENTRE], [mean, 0], atol=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
-@given(n=st.integers(1, 9), data=st.data())
-def test_the_middle_values_by_their_definition(n, data):
-    """Of all runs of sorted values, none is nearer to the median, at its farther end."""
-    kept = data.draw(st.integers(1, n))
-    values = np.sort(data.draw(st.lists(st.floats(-9, 9), min_size=n, max_size=n)))
-    farthest = [np.abs(values[i : i + kept] - np.median(values)).max() for i in range(n - kept + 1)]
-    near = [values[i : i + kept].mean() for i, far in enumerate(farthest) if far <= min(farthest) + 1e-9]
-    assert min(abs(middle_mean(values[None], kept)[0] - one) for one in near) < 1e-9
-
-
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("kept", [1, 2, 7, 20, 33])
 @pytest.mark.parametrize("unlike", [1, np.inf, np.nan])

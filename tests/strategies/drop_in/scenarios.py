@@ -98,6 +98,18 @@ def failed(message, reason="broken"):
     return Message(Error(8, reason), reply_to=message)
 
 
+def replies_of(each):
+    """What may become of the answers that ``each(messages)`` gives, by name."""
+    return {
+        "every answer": each,
+        "some errors": lambda messages: [failed(messages[0]), *each(messages)[1:]],
+        "all errors": lambda messages: [failed(message) for message in messages],
+        "none": lambda messages: [],
+        "a generator": lambda messages: iter(each(messages)),
+        "in another order": lambda messages: [each(messages)[i] for i in (2, 0, 3, 1)],
+    }
+
+
 def plain(value):
     """Records as dictionaries and arrays."""
     if isinstance(value, ArrayRecord):

@@ -27,11 +27,11 @@ from .scenarios import (
     both,
     both_raise,
     client,
-    failed,
     make,
     mocks,
     phase,
     plain,
+    replies_of,
     run,
     trained,
 )  # fmt: skip
@@ -189,19 +189,14 @@ def rebuilt(replies, change):
     return [Message(RecordDict(change(dict(one.content))), reply_to=one) for one in replies]
 
 
-REPLIES = {
+REPLIES = replies_of(each) | {
     "examples as floats": lambda m: each(m, lambda i: float(i + 1)),
     "one example": lambda m: each(m, lambda i: 1.0),
     "parts of an example": lambda m: each(m, lambda i: 0.3 + i),
     "list metrics": lambda m: each(m, metrics=lambda i: {"per": [1.0, float(i)], "none": []}),
     "integer metrics": lambda m: each(m, metrics=lambda i: {"hits": i, "each": [i, 1]}),
     "metrics that are no numbers": lambda m: each(m, metrics=lambda i: {"loss": float("nan")}),
-    "some errors": lambda m: [failed(m[0]), *each(m)[1:]],
     "one answer": lambda m: each(m)[2:3],
-    "all errors": lambda m: [failed(one) for one in m],
-    "none": lambda m: [],
-    "a generator": lambda m: (one for one in each(m)),
-    "in another order": lambda m: [each(m)[i] for i in (2, 0, 3, 1)],
     "every one twice": lambda m: each(m) + each(m),
     "other names of the records": lambda m: rebuilt(
         each(m), lambda old: {"model": old["arrays"], "numbers": old["metrics"]}

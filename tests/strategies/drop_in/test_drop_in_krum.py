@@ -8,7 +8,7 @@ import pytest
 
 import strategies
 
-from .scenarios import APIS, answer, assert_same, client, failed, phase, plain, run
+from .scenarios import APIS, answer, assert_same, client, phase, plain, replies_of, run
 
 ARGUMENTS = {
     "Krum": {"num_malicious_nodes": 1},
@@ -32,13 +32,8 @@ def alike(message, node):
     return added(message, node) if training else client(message, node)
 
 
-REPLIES = {
-    "some errors": lambda messages: [failed(messages[0]), *map(added, messages[1:], range(1, 5))],
-    "in another order": lambda messages: [added(messages[i], i) for i in (2, 0, 4, 3, 1)],
-    "a generator": lambda messages: map(added, messages, range(5)),
-    "all errors": lambda messages: [failed(message) for message in messages],
-    "none": lambda messages: [],
-}
+def each(messages):
+    return list(map(added, messages, range(5)))
 
 
 @EACH
@@ -68,8 +63,8 @@ def test_rounds_of_flowers_loop(rule, malicious):
 
 @EACH
 def test_the_model_after_replies(rule):
-    for replies in REPLIES:
-        theirs, ours = (phase(getattr(api, rule)(), REPLIES[replies], MODEL, nodes=5)[0] for api in APIS)
+    for replies in replies_of(each).values():
+        theirs, ours = (phase(getattr(api, rule)(), replies, MODEL, nodes=5)[0] for api in APIS)
         assert_same(theirs, ours)
 
 

@@ -9,7 +9,7 @@ from flwr.serverapp.exception import AggregationError
 
 import strategies
 
-from .scenarios import APIS, MODEL, answer, assert_same, client, failed, phase, run, trained
+from .scenarios import APIS, MODEL, answer, assert_same, client, phase, replies_of, run, trained
 
 LR = 0.1
 SETTINGS = [{}, {"q": 0.0}, {"q": 2.0}]
@@ -37,16 +37,6 @@ def each(messages, **metrics):
     return [answer(m, trained(MODEL, i), i + 1, loss=0.5 + i, **metrics) for i, m in enumerate(messages)]
 
 
-REPLIES = {
-    "every answer": each,
-    "some errors": lambda messages: [failed(messages[0]), *each(messages)[1:]],
-    "all errors": lambda messages: [failed(message) for message in messages],
-    "none": lambda messages: [],
-    "a generator": lambda messages: iter(each(messages)),
-    "in another order": lambda messages: each(messages)[::-1],
-}
-
-
 def test_the_order_of_the_arguments_and_their_defaults():
     theirs, ours = (list(inspect.signature(api.QFedAvg).parameters.values()) for api in APIS)
     same = ours[: len(theirs)]
@@ -66,7 +56,7 @@ def test_five_rounds_of_flowers_loop(settings):
 
 @pytest.mark.parametrize("settings", SETTINGS)
 def test_replies(settings):
-    for given in REPLIES.values():
+    for given in replies_of(each).values():
         both(lambda api, given=given: phase(make(api, **settings), given))
 
 

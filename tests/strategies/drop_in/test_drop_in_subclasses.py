@@ -123,27 +123,6 @@ def test_names_a_subclass_takes_by_chance(rule, how):
     both(body, rule, then)
 
 
-def test_the_model_kept_by_the_subclass_itself():
-    """Flower's FedAvg has no `current_arrays`: it is the subclass's, before and after the base class."""
-
-    def body(base):
-        def configure_train(self, server_round, arrays, config, grid):
-            self.current_arrays = arrays
-            return base.configure_train(self, server_round, arrays, config, grid)
-
-        def aggregate_train(self, server_round, replies):
-            before = self.current_arrays.to_numpy_ndarrays()
-            arrays, metrics = base.aggregate_train(self, server_round, replies)
-            pairs = zip(arrays.to_numpy_ndarrays(), before, strict=True)
-            metrics["moved"] = float(sum(abs(new - old).sum() for new, old in pairs))
-            return arrays, metrics
-
-        return {"configure_train": configure_train, "aggregate_train": aggregate_train}
-
-    for rule in MEANS:
-        both(body, rule)
-
-
 def test_a_setting_behind_a_property():
     """With a setter it is set, like any other attribute."""
 

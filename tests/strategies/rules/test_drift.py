@@ -40,7 +40,6 @@ ROUNDS = [  # who trains, and whose answer arrives
     ((0, 2, 3), (0, 3)),
     ((1, 2), (1, 2)),
 ]
-ALL = [(tuple(range(CLIENTS)),) * 2] * 3
 
 
 class Written:
@@ -319,15 +318,6 @@ def test_three_rounds_by_the_paper(case):
     for t, (expected, got) in enumerate(found, start=1):
         for one, other in zip(expected, got, strict=True):
             np.testing.assert_allclose(other, one, atol=1e-9, err_msg=f"round {t}")
-
-
-def test_fedadmm_with_all_clients_is_feddyn():
-    """eta 1, rho = alpha: y_i = -g_i, and the mean of x_i + y_i / rho is the mean of the x_i less h / alpha.
-
-    The authors' code sends 2 (x_i - x), which is that in the first round only.
-    """
-    admm = [x for x, _ in ours("fedadmm", ALL, **{"admm-rho": 0.4})]
-    np.testing.assert_allclose(admm, [x for x, _ in feddyn(Written(ALL))], atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["fedcm", "feddc", "fedadmm", "mimelite"])
