@@ -12,7 +12,14 @@ from scipy.spatial.distance import cdist
 
 from clients import Segmentation
 from clients.problems.segmentation import VOID, slice_numbers
-from clients.problems.surfaces import MOST_PIXELS, agreement, fullest_slices, shown_cases, thinned
+from clients.problems.surfaces import (
+    MOST_PIXELS,
+    agreement,
+    agreement_by_class,
+    fullest_slices,
+    shown_cases,
+    thinned,
+)
 
 NAN = float("nan")
 SHAPES = array_shapes(min_dims=2, max_dims=3, min_side=1, max_side=6)
@@ -76,6 +83,35 @@ def test_it_is_brute_force_over_all_pairs_of_pixels(masks, spacing, tolerance):
         sides = spacing[: prediction.ndim]
         expected = brute_force(prediction, reference, sides, tolerance)
         assert agreement(prediction, reference, sides, tolerance) == pytest.approx(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(20, 24), (8, 10, 12)])
+def test_it_is_monais(shape):
+    metrics = pytest.importorskip("monai.metrics")
+    rng, spacing = np.random.default_rng(0), (2.0, 0.5, 1.0)[: len(shape)]
+    for _ in range(5):
+        masks = [np.zeros(shape, bool) for _ in range(2)]
+        for mask in masks:
+            corner = rng.integers(0, 4, len(shape))
+            mask[tuple(slice(c, c + rng.integers(3, 6)) for c in corner)] = True
+        given = [torch.tensor(mask)[None, None].float() for mask in masks]
+        tolerance = 1.0
+        distance = metrics.compute_hausdorff_distance(*given, True, percentile=95, spacing=spacing)
+        surfaces = metrics.compute_surface_dice(*given, [tolerance], True, spacing=spacing)
+        _, found, hd95 = agreement(*masks, spacing, tolerance)
+        assert hd95 == pytest.approx(distance.item(), rel=1e-6)
+        assert found == pytest.approx(surfaces.item(), rel=1e-6)
+
+
+def test_each_class_is_one_against_the_rest():
+    """Class 1 is shifted, class 2 is missed, class 3 does not occur."""
+    reference, prediction = np.zeros((8, 9), np.uint8), np.zeros((8, 9), np.uint8)
+    reference[square(2, 0)], prediction[square(2, 1)] = 1, 1
+    reference[0, 8] = 2
+    values, pixels = agreement_by_class(prediction, reference, 4)
+    np.testing.assert_equal(values, [[0.75, 1, 1], [0, 0, NAN], [NAN, NAN, NAN]])
+    assert pixels.tolist() == [[16, 16], [1, 0], [0, 0]]
 
 
 def outputs(masks, classes):

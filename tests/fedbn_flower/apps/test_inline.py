@@ -237,6 +237,25 @@ def test_what_is_drawn_follows_from_the_seed_and_server_and_clients_do_not_distu
     assert of_server[0] == of_server[1]
 
 
+def test_the_server_and_its_clients_are_on_one_stack(run):
+    """A breakpoint in a client has the strategy and the ServerApp above it."""
+    names = []
+
+    def train(message, context):
+        frame = sys._getframe()
+        while frame:
+            names.append(frame.f_code.co_name)
+            frame = frame.f_back
+        metrics = MetricRecord({"num-examples": 1})
+        return Message(RecordDict({"a": message.content["arrays"], "m": metrics}), reply_to=message)
+
+    def main(grid, context):
+        FedAvg(fraction_evaluate=0.0).start(grid, ArrayRecord([np.zeros(1)]), num_rounds=1)
+
+    run(main, train, nodes=2)
+    assert {"train", "start", "main", "test_the_server_and_its_clients_are_on_one_stack"} <= set(names)
+
+
 def test_an_app_that_waits_for_more_nodes_than_there_are_ends(run, tmp_path):
     def main(grid, context):
         FedAvg(min_train_nodes=4).start(grid, ArrayRecord([np.zeros(1)]), num_rounds=1)

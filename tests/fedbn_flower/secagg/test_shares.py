@@ -4,6 +4,7 @@ import hashlib
 import secrets
 
 import pytest
+from Crypto.Protocol.SecretSharing import Shamir
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,44 @@ from fedbn_flower.secagg.cryptography import (
     seal,
     split,
 )
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    holders=st.lists(st.integers(-1, 10**9), min_size=1, max_size=12, unique=True),
+    halves=st.integers(1, 3),
+    data=st.data(),
+)
+def test_any_threshold_of_shares_gives_the_secret(holders, halves, data):
+    threshold = data.draw(st.integers(1, len(holders)))
+    secret = secrets.token_bytes(16 * halves)
+    shares = split(secret, threshold, holders)
+    assert list(shares) == holders
+    assert {len(share) for share in shares.values()} == {len(secret) + 4}
+    present = data.draw(st.lists(st.sampled_from(holders), min_size=threshold, unique=True))
+    kept = {holder: shares[holder] for holder in present}
+    assert join(kept, threshold, digest=digest_of(secret)) == secret
+
+
+@pytest.mark.slow
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2**32 - 1), st.binary(min_size=32, max_size=32)),
+        min_size=1,
+        max_size=12,
+        unique_by=lambda share: share[0],
+    )
+)
+def test_shares_are_joined_to_the_bits_of_pycryptodome(points):
+    """Whatever they are, at any points: of 0 too, which nobody is dealt."""
+    halves = (
+        Shamir.combine([(index, share[half]) for index, share in points])
+        for half in (slice(16), slice(16, 32))
+    )
+    secret = b"".join(halves)
+    shares = {holder: index.to_bytes(4, "big") + share for holder, (index, share) in enumerate(points)}
+    assert join(shares, len(points), digest=digest_of(secret)) == secret
 
 
 def test_a_mask_key_is_known_by_its_public_key():

@@ -27,6 +27,18 @@ from fedbn_flower.study.statistics.intervals import (
 )
 
 
+@pytest.mark.parametrize(
+    ("hits", "cases", "low", "high"),
+    [(81, 263, 0.2527, 0.3676), (15, 148, 0.0578, 0.1617), (0, 20, 0.0, 0.1684), (1, 29, 0.0009, 0.1776)],
+)
+def test_exact_ones_are_those_of_newcombes_table(hits, cases, low, high):
+    """R. Newcombe, Two-sided confidence intervals for the single proportion, Statistics in Medicine 17, 1998,
+    table I, method 5."""
+    found = exact(hits, cases)
+    assert (found.value, found.method) == (hits / cases, "Clopper-Pearson")
+    assert (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
+
+
 @pytest.mark.parametrize(("hits", "cases", "level"), [(0, 7, 0.9), (7, 7, 0.99), (31, 500, 0.5)])
 def test_exact_ones_are_scipys_at_other_levels_too(hits, cases, level):
     expected = stats.binomtest(hits, cases).proportion_ci(level, method="exact")
