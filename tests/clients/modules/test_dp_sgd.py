@@ -5,13 +5,15 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 from clients import LocalTraining, Received
 from clients.losses import LOSSES, Loss
 from clients.modules.dp_sgd import ExampleMechanism, obstacle
 from clients.modules.local_dp import LocalMechanism
-from clients.objectives import OBJECTIVES, Objective
+from clients.objectives import OBJECTIVES, Local, Objective
 from clients.problems import Regression
 from clients.training import LocalRun, train_model
 
@@ -160,6 +162,23 @@ class TestTraining:
             torch.testing.assert_close(got, wanted, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("name", ["fedntd", "moon"])
+def test_terms_of_one_example_are_those_of_a_batch(name):
+    """Mean over a batch of FedNTD's and MOON's losses, whose terms are by example."""
+    model, (inputs, targets) = network(), batch()
+    memory = {n: e.numpy() + 0.1 for n, e in network(1).state_dict().items()}
+    local = Local(model, make_examples(), Loss())
+    objective = OBJECTIVES[name]({}, {}, memory, local=local)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.mul_(1.1)
+    objective.loss(model, inputs, targets)[0].backward()
+    wanted = gradients(model)
+    mechanism().backward(model, objective, inputs, targets, len(inputs))
+    for got, expected in zip(gradients(model), wanted, strict=True):
+        torch.testing.assert_close(got, expected, atol=1e-6, rtol=1e-4)
+
+
 def test_what_is_refused():
     fits = {name for name, objective in OBJECTIVES.items() if not obstacle(network(), objective, Loss)}
     assert fits == {
@@ -204,6 +223,31 @@ def test_units_of_three_examples_and_of_one_by_hand(monkeypatch, at_a_time):
         np.testing.assert_allclose(model.bias.grad, [factor / 3 + last], rtol=1e-5)
         assert loss == pytest.approx((4 + 0.25 + 1 + 0.25) / 4)
         np.testing.assert_allclose(output[:, 0], [2.5, -0.5, 0.5, 0.5])
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 5), min_size=1, max_size=5),
+    left_out=st.integers(0, 4),
+    scale=st.sampled_from([1e-3, 1.0, 1e3, 1e30]),
+    clip=st.sampled_from([0.01, 1.0]),
+    at_a_time=st.sampled_from([2**24, 150]),
+)
+def test_a_whole_unit_moves_a_sum_by_c_at_most(sizes, left_out, scale, clip, at_a_time):
+    """Whatever its examples are, and however many; one that is not finite makes its unit count 0."""
+    units = np.repeat(np.arange(len(sizes)), sizes)
+    inputs, targets = batch(len(units))
+    inputs = inputs * scale
+    rest = units != left_out % len(sizes)
+    sums = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("clients.modules.dp_sgd.AT_A_TIME", at_a_time)
+        for some in (rest, np.ones(len(units), bool)):
+            model, keep = network(), torch.from_numpy(some)
+            mechanism(clip).backward(model, Objective({}, {}), inputs[keep], targets[keep], 1, units[some])
+            sums.append(torch.cat([g.flatten() for g in gradients(model)]).double())
+    assert (sums[1] - sums[0]).norm() <= clip * (1 + 1e-5 * len(sizes))  # the sum itself is rounded
 
 
 def test_a_unit_with_a_gradient_that_is_not_finite_counts_nothing():

@@ -13,10 +13,11 @@ from fedbn_flower.job.inputs import inputs_of
 from fedbn_flower.server.federation import Federation
 from strategies.messages.npy import encoded
 from tests.clients.helpers import make_client
+from tests.fedbn_flower.data.test_own_data import Sites
 
 from ..records.helpers import rows_of
 from .asked import Site
-from .runs import of_examples, of_local, simulated
+from .runs import model, of_examples, of_local, run_on, simulated
 from .test_local_release import Tied
 
 NOTIONS = {"local": of_local, "example": of_examples}
@@ -128,6 +129,21 @@ def test_the_servers_model_is_evaluated_and_nothing_else(notion, tmp_path):
     assert not summary["mean"]
     of_clients = rows_of(tmp_path, "clients.csv")
     assert {row["phase"] for row in of_clients} == {"train"}
+
+
+@pytest.mark.slow
+def test_supernodes_give_the_bits_of_the_simulation(notion, tmp_path):
+    config = notion(dp_seed=5)
+    simulated(config, tmp_path / "simulation")
+    run_on(
+        Sites(config, [{"partition-id": i} for i in range(config.num_clients)]), config, tmp_path / "nodes"
+    )
+    assert model(tmp_path / "nodes") == model(tmp_path / "simulation")
+    found, expected = (rows_of(tmp_path / name) for name in ("nodes", "simulation"))
+    for row, other in zip(found, expected, strict=True):
+        assert {n: v for n, v in row.items() if "second" not in n} == {
+            n: v for n, v in other.items() if "second" not in n
+        }
 
 
 def test_what_is_of_no_use_without_metrics_is_refused(notion, caplog):

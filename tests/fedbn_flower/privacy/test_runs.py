@@ -2,15 +2,18 @@
 
 import json
 import os
+import shutil
 import stat
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from clients import FedBNClient
 from fedbn_flower.core.errors import RunFailed, UserError
 from fedbn_flower.core.ground.columns import PRIVACY
 from fedbn_flower.privacy import accounts, keys, ledger
+from fedbn_flower.privacy.client_mechanism import ClientMechanism
 from fedbn_flower.records.events import Observer
 from fedbn_flower.results.run_folder import RunFolder
 from fedbn_flower.runtime.grid import InlineGrid
@@ -18,7 +21,7 @@ from fedbn_flower.runtime.recorded_run import recorded_run
 from fedbn_flower.server.federation import Federation
 
 from ..records.helpers import rows_of
-from .runs import DP, FEW, charges, cut, resume, simulated
+from .runs import DP, FEW, charges, cut, model, resume, simulated
 
 
 class Fails(FedBNClient):
@@ -44,6 +47,38 @@ def test_a_key_that_is_lost_makes_another_attempt_that_is_charged(configured, tm
     ]  # fmt: skip
     plan = accounts.Plan("poisson", 0.5, 10, 4, 1e-3)
     assert summary["privacy"]["epsilon"] == accounts.epsilon(1.0, plan, 5)
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_copied_never_has_one_noise_under_two_sums(configured, tmp_path, monkeypatch):
+    """Both copies go on from round 2 with the same key and the same sample.
+
+    In one of them an update is another one: the difference of the results is not that of the sums,
+    since their noise differs.
+    """
+    config = configured(
+        **{**FEW, **DP, "dp_seed": -1, "rounds": 3, "checkpoint_every": 2, "fraction_evaluate": 0}
+    )
+    cut(config, tmp_path / "one", 2)
+    for name in ("again", "other"):
+        shutil.copytree(tmp_path / "one", tmp_path / name)
+    sums = {}
+
+    def heard(self, server_round, total, within):
+        sums[name] = total.copy()
+        published = publish(self, server_round, total, within)
+        sums[name] -= published * self.num_answers  # the noise, with the other sign
+        return published
+
+    publish = ClientMechanism.publish
+    monkeypatch.setattr(ClientMechanism, "publish", heard)
+    for name, rate in (("one", 0.01), ("again", 0.01), ("other", 0.011)):
+        changed = resume(config, tmp_path / name).model_copy(update={"client_lr": rate})
+        simulated(changed, tmp_path / name)
+    assert model(tmp_path / "one") == model(tmp_path / "again")
+    noise = {name: vector / np.linalg.norm(vector) for name, vector in sums.items()}
+    assert noise["one"] @ noise["again"] == pytest.approx(1)
+    assert abs(noise["one"] @ noise["other"]) < 0.2  # of 650 numbers: five deviations
 
 
 def test_other_answers_under_the_same_noise_end_the_run(configured, tmp_path):
