@@ -170,21 +170,6 @@ def metadata_of_no_pictures(root: Path) -> None:
     text(root, "metadata.csv", "patient,age\np1,50\n")
 
 
-@CASES.add(
-    {
-        "target": [
-            "classes? 12 folders of at most 5 pictures, such as 'p000', 'p001', are read as classes; if each "
-            "is a person or a case, name the pictures and their labels in a table instead, with a row for "
-            "each picture, such as 'p000/0.png'"
-        ],
-        "examples": [held_out(12, 60)],
-    },
-    classes=tuple(f"p{i:03}" for i in range(12)),
-)
-def people_as_classes(root: Path) -> None:
-    put(root, *(f"p{i:03}" for i in range(12)))
-
-
 def few_people(first: str, *names: str) -> dict[str, list[str]]:
     count = 1 + len(names)
     return {

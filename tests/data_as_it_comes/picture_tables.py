@@ -23,12 +23,6 @@ def parquet(path: Path, as_struct: bool) -> None:
     files.write_table(pyarrow.table(columns), path)
 
 
-@CASES.add({"inputs": [names("id")], "examples": [FIFTH]}, pictures=OF_ROWS)
-def numbers_without_zeros(root: Path) -> None:
-    put(root, "images", count=10, name="000{}.png")
-    table(root, "labels.csv", "id,label", [f"{i},{i % 2}" for i in range(10)])
-
-
 @CASES.add(
     {
         "inputs": [names("file")],

@@ -12,13 +12,6 @@ from .runs import DP, MANY, private, simulated
 
 PLATEAU = f"{APP}/examples/plateau.py:Plateau"
 
-OWN = """
-from strategies import FedAvg
-
-class Own(FedAvg):
-    def server_step(self, delta, state, round):
-        return delta
-"""
 
 CYCLIC = {"dp_sampling": "cyclic"}
 BOUNDS = "a number in [1e-09, 1e+09]"
@@ -39,6 +32,7 @@ ANY = [
 ]
 CLIENT = [
     *ANY,
+    ({"dp_metrics": 1.0}, "0, since the server is trusted with metrics,"),
     ({"dp": "server"}, "one of 'none', 'client', 'local', 'example'"),
     ({"dp_epsilon": 2e9, "dp_noise": 0}, BOUNDS),
     ({"dp_delta": 0}, "a number from 1e-15 on, below 1/num-clients (0.05),"),
@@ -141,13 +135,6 @@ def test_what_is_refused_in_one_line(configured, notion, keys, expected):
     found = f"{value!r} is not allowed" if value else "missing"
     line = f"{key.replace('_', '-')}: {found}; expected {expected.format(dp=notion)}"
     assert str(error.value) in (line, f"{line} with dp {notion!r}")
-
-
-def test_a_rule_from_a_file_has_to_say_what_its_step_is(configured, tmp_path):
-    (tmp_path / "own.py").write_text(OWN)
-    name = f"{tmp_path / 'own.py'}:Own"
-    with pytest.raises(UserError, match="expected a rule that declares post_processes_mean = True"):
-        configured(**{**MANY, **DP, "strategy": name})
 
 
 @pytest.mark.parametrize(

@@ -91,8 +91,3 @@ def test_a_run_states_what_training_and_metrics_cost_together(configured, tmp_pa
     assert by_hand[-1] == pytest.approx(by_formula((3 + 3 / z**2) ** 0.5, 1e-3), rel=1e-6)
     assert summary["privacy"]["planned-epsilon"] == by_hand[-1] > accounts.local_epsilon(2.0, 3, 1e-3)
     assert summary["mean"]["accuracy"] >= 0
-
-
-def test_metrics_are_not_paid_for_where_the_server_is_trusted(configured):
-    with pytest.raises(ValueError, match=r"^dp-metrics: 1.0 is not allowed; expected 0, since the server is"):
-        configured(dp="client", dp_noise=1.0, dp_delta=1e-3, dp_metrics=1.0)

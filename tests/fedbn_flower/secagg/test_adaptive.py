@@ -170,6 +170,9 @@ def test_a_run_goes_on_with_the_same_clips(settings, tmp_path):
         ("secagg-count-noise", 0.01, "the server asks for count-noise 0.01, and the run has 0.3", {}),
         ("secagg-count-noise", 0.0, "the server asks for count-noise 0.0", {}),
         ("secagg-noise", 0.2, "the server asks for noise 0.2", {}),
+        ("secagg-survivors", 50, "the server asks for survivors", {"dp_clip": 0.5}),
+        ("secagg-honest", 0.9, "the server asks for honest", {"dp_clip": 0.5}),
+        ("secagg-clip", 9.0, "the server asks for clip", {"dp_clip": 0.5}),
         ("secagg-clip", 1e-40, "the server asks for clip 1e-40, and it is to be from 1e-30 to 1e.30", {}),
         ("secagg-clip", math.inf, UNSAID, {}),
         ("secagg-clip", math.nan, UNSAID, {}),
@@ -182,8 +185,8 @@ def test_a_run_goes_on_with_the_same_clips(settings, tmp_path):
         ),
     ],
 )  # fmt: skip
-def test_a_server_that_asks_for_another_count_is_refused(settings, tmp_path, name, value, line, values):
-    """A clip that is none costs the answer too; why is in the site's log."""
+def test_a_server_that_asks_for_other_noise_is_refused(settings, tmp_path, name, value, line, values):
+    """The configuration of clients decides. A clip that is none costs the answer too."""
 
     def changed(step, message, reply):
         if reply is None and step == "train":

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord
 
 from fedbn_flower.core.errors import RunFailed
 from fedbn_flower.privacy.floors import Refused
@@ -19,123 +19,91 @@ from fedbn_flower.strategies.messages.npy import encoded
 
 from .grids import Lossy, run_on, spellings
 from .keyed import node_configs, private_parts
+from .sites import PAIR, VECTORS, new_sites, shared_sites
 
 LIAR = 2
 
 
-def asked_to_share(clients, me, /, **changes):
-    """What the server says to client ``me`` of a session of all."""
-    others = [other for other in clients if other != me]
-    keys = b"".join(clients[other].keys for other in others)
-    asked = {words.TAG: "one", words.ME: me, words.NEIGHBOURS: others, words.KEYS: keys, words.THRESHOLD: 2}
-    return ConfigRecord({**asked, **changes})
-
-
-class Client:
-    def __init__(self):
-        self.state = RecordDict()
-        self.keys = site.advertised(self.state)[words.KEYS]
-
-    def mask(self, present=0b11100000, tag="one", vector=(1, 2)):
-        asked = ConfigRecord({words.TAG: tag, words.PRESENT: bytes([present])})
-        return site.masked(self.state, asked, np.array(vector, np.uint32))
-
-    def help(self, survivors, gone, letters, dealt=b""):
-        asked = {words.TAG: "one", words.SURVIVORS: survivors, words.GONE: gone, words.LETTERS: letters}
-        asked[words.COMMITMENTS] = dealt or bytes(16 * len(letters))
-        return site.helped(self.state, ConfigRecord(asked))
-
-
 @pytest.fixture
 def three():
-    """Three clients that have shared out their secrets, each one's letters, and commitments by holder."""
-    clients = {me: Client() for me in range(3)}
-    letters, dealt = {}, {}
-    for me, client in clients.items():
-        others = [other for other in clients if other != me]
-        found = site.shared_out(client.state, asked_to_share(clients, me), 2)
-        letters[me] = dict(zip(others, found[words.LETTERS], strict=True))
-        pairs = [found[words.COMMITMENTS][32 * i : 32 * (i + 1)] for i in range(3)]
-        dealt[me] = {
-            holder: (pair[:16], pair[16:]) for holder, pair in zip((me, *others), pairs, strict=True)
-        }
-    return clients, letters, dealt
+    """Three clients that have shared out their secrets, of which two give one."""
+    return shared_sites((None,) * 3, 2)
+
+
+def masked(sites):
+    for one in sites:
+        one.mask()
+    return sites
 
 
 def test_a_client_tells_no_share_but_as_it_was_dealt(three):
     """Nor does it tell the share of the key where that of the seed is wanted."""
-    clients, letters, dealt = three
-    for client in clients.values():
-        client.mask()
-    (seed_1, _), (seed_2, key_2) = dealt[1][0], dealt[2][0]
-    asked = [1], [2], [letters[1][0], letters[2][0]]
-    told = [copy.deepcopy(clients[0]).help(*asked, seed_1 + of_2) for of_2 in (key_2, seed_2)]
-    assert [set(found[words.NEIGHBOURS]) for found in told] == [{0, 1, 2}, {0, 1}]
-    shares = dict(zip(told[0][words.NEIGHBOURS], told[0][words.SHARES], strict=True))
-    assert (commitment(shares[1]), commitment(shares[2])) == (seed_1, key_2)
-    assert commitment(shares[0]) == dealt[0][0][0]
+    client, one, gone = masked(three)
+    (seed_1, _), (seed_2, key_2) = ((dealt[:16], dealt[16:]) for dealt in (one.dealt[0], gone.dealt[0]))
+    told, without = (
+        copy.deepcopy(client).help(three, {2}, **{words.COMMITMENTS: seed_1 + of_2})
+        for of_2 in (key_2, seed_2)
+    )
+    assert (told.keys(), without.keys()) == ({0, 1, 2}, {0, 1})
+    assert (commitment(told[1]), commitment(told[2])) == (seed_1, key_2)
+    assert commitment(told[0]) == client.dealt[0][:16]
     with pytest.raises(Refused, match="commitments: not one for each letter; is the server's version older?"):
-        clients[0].help(*asked, seed_1)
+        client.help(three, {2}, **{words.COMMITMENTS: seed_1})
 
 
 def test_no_client_tells_both_secrets_of_another(three):
-    clients, letters, dealt = three
-    for client in clients.values():
-        client.mask()
-    to_0 = [letters[1][0], letters[2][0]]
+    client, other, gone = masked(three)
+    letters = [client.letters[1], gone.letters[1], client.letters[1]]
+    both = {words.GONE: [0], words.LETTERS: letters, words.COMMITMENTS: bytes(3 * 16)}
     with pytest.raises(Refused, match="each neighbour has either answered or not"):
-        clients[1].help([0, 2], [0], [letters[0][1], letters[2][1], letters[0][1]])
+        other.help(three, set(), **both)
     with pytest.raises(Refused, match="no part in this session, or not any more"):  # it has forgotten all
-        clients[1].help([0, 2], [], [letters[0][1], letters[2][1]])
-    told = clients[0].help([1], [2], to_0, dealt[1][0][0] + dealt[2][0][1])
-    assert set(told[words.NEIGHBOURS]) == {0, 1, 2}
+        other.help(three, set())
+    assert set(client.help(three, {2})) == {0, 1, 2}
     with pytest.raises(Refused, match="no part in this session, or not any more"):
-        clients[0].help([2], [1], to_0[::-1])
+        client.help(three, {1})
 
 
 def test_a_client_masks_one_vector_in_a_session_and_shares_its_keys_once(three):
-    clients, *_ = three
-    first = clients[0].mask()
-    assert not np.array_equal(first, [1, 2])
+    client, other, _ = three
+    client.mask()
+    assert not np.array_equal(client.masked, VECTORS[0])
     with pytest.raises(Refused, match="has masked its vector of this session"):
-        clients[0].mask(vector=(0, 0))
+        client.mask()
     with pytest.raises(Refused, match="no part in this session"):
-        clients[1].mask(tag="another")
+        other.mask(**{words.TAG: "another"})
     with pytest.raises(Refused, match="no keys that it has not used"):
-        site.shared_out(clients[1].state, asked_to_share(clients, 1), 2)
+        other.share(three)
 
 
 def test_a_client_has_no_part_in_a_sum_of_too_few(three):
-    clients, letters, _ = three
     with pytest.raises(Refused, match="1 client is too few; at least 2"):
-        clients[0].mask(present=0b10000000)
-    clients[1].mask()
+        three[0].mask(**{words.PRESENT: bytes([0b10000000])})
+    three[1].mask()
     with pytest.raises(Refused, match="a sum of 1 client is not unmasked; at least 2"):
-        clients[1].help([], [0, 2], [letters[0][1], letters[2][1]])
+        three[1].help(three, {0, 2})
 
 
 @pytest.mark.parametrize(
-    ("changes", "why"),
+    ("changes", "why", "least"),
     [
-        ({words.NEIGHBOURS: [1, 1]}, "not as many as their keys"),
-        ({words.NEIGHBOURS: [1, 0]}, "not as many as their keys"),
-        ({words.KEYS: b"short"}, "not as many as their keys"),
-        ({words.THRESHOLD: 1}, "1 share are too few"),
-        ({words.THRESHOLD: 4}, "4 shares are too few"),
-        ({words.ME: -1}, "'me' is no number"),
+        ({words.NEIGHBOURS: [1, 1]}, "not as many as their keys", 2),
+        ({words.NEIGHBOURS: [1, 0]}, "not as many as their keys", 2),
+        ({words.KEYS: b"short"}, "not as many as their keys", 2),
+        ({words.THRESHOLD: 1}, "1 share are too few", 2),
+        ({words.THRESHOLD: 4}, "4 shares are too few", 2),
+        ({words.ME: -1}, "'me' is no number", 2),
+        ({}, "3 clients and 2 shares are too few; at least 4 clients", 4),
+        ({words.KEYS: "twice"}, "two neighbours have the same keys", 2),
     ],
 )
-def test_a_client_refuses_an_invitation_that_cannot_be(changes, why):
-    clients = {me: Client() for me in range(3)}
+def test_a_client_refuses_an_invitation_that_cannot_be(changes, why, least):
+    sites = new_sites((None,) * 3, 2)
+    sites[0].least = least
+    if changes.get(words.KEYS) == "twice":
+        changes = {words.KEYS: 2 * sites[1].card[:PAIR]}
     with pytest.raises(Refused, match=why):
-        site.shared_out(clients[0].state, asked_to_share(clients, 0, **changes), 2)
-    clients = {me: Client() for me in range(3)}
-    with pytest.raises(Refused, match="3 clients and 2 shares are too few; at least 4 clients"):
-        site.shared_out(clients[0].state, asked_to_share(clients, 0), 4)
-    twice = b"".join([clients[1].keys] * 2)
-    clients[0].keys = site.advertised(clients[0].state)[words.KEYS]
-    with pytest.raises(Refused, match="two neighbours have the same keys"):
-        site.shared_out(clients[0].state, asked_to_share(clients, 0, **{words.KEYS: twice}), 2)
+        sites[0].share(sites, **changes)
 
 
 def bytes_of(found, name, value):

@@ -52,23 +52,6 @@ def test_a_masked_run_has_the_bits_of_a_plain_one_with_the_same_seed(settings, r
 
 
 @pytest.mark.slow
-def test_the_models_noise_has_its_deviation_to_1_percent(settings, run_on):
-    """Four runs that differ in nothing but the noise, of 9,610 numbers: known to 0.4 %.
-
-    A third of 5 clients may drop out, whatever secagg-min says, and half of the 4 others are honest: 2 have
-    z C.
-    """
-    models = []
-    for seed in range(4):
-        config = settings(dp_seed=seed, dp_honest=0.5, secagg_min=3, model="mlp-bn", client="fedbn")
-        models.append(entries(run_on(config)[0][0].arrays))
-    assert models[0].size > 9000
-    found = np.std(models, axis=0, ddof=1)
-    expected = 0.5 * math.sqrt(5 / 2) / 5
-    assert math.sqrt(np.mean(found**2)) == pytest.approx(expected, rel=0.01)
-
-
-@pytest.mark.slow
 def test_without_a_seed_no_two_runs_have_the_same_noise(settings, run_on):
     assert run_on(settings())[1] != run_on(settings())[1]
 
@@ -109,22 +92,6 @@ def test_what_leaves_a_client_without_masks_has_noise_and_no_number_of_examples(
     update = 650
     assert len({vector[update:].tobytes() for vector in vectors}) == 1
     assert len({vector[:update].tobytes() for vector in vectors}) == 5
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("secagg-noise", 0.01), ("secagg-survivors", 50), ("secagg-honest", 0.9), ("secagg-clip", 9.0)],
-)
-def test_a_server_that_asks_for_other_noise_is_refused(settings, run_on, name, value):
-    """The clients' configuration decides, not what a message says."""
-
-    def changed(step, message, reply):
-        if reply is None and step == "train":
-            message.content["config"][name] = value
-
-    config = settings()
-    with pytest.raises(RunFailed, match=f"the server asks for {name.removeprefix('secagg-')}"):
-        run_on(config, Lossy(config, changed=changed))
 
 
 def test_an_update_that_is_not_finite_counts_0(settings, run_on, monkeypatch):

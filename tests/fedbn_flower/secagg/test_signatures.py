@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
-from flwr.app import ConfigRecord, RecordDict
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.privacy.floors import Refused, check_secagg
@@ -23,71 +22,7 @@ from fedbn_flower.secagg.signatures import Card, Signer
 from fedbn_flower.secagg.words import ADVERTISE, SECAGG
 
 from .keyed import other_than, signer_of, written_pair
-
-SITES, THRESHOLD, MOST = 5, 3, 6
-VECTORS = np.arange(2 * MOST, dtype=np.uint32).reshape(MOST, 2)
-PAIR = 2 * LENGTH
-
-
-class Site:
-    def __init__(self, me, config=None, number=1, of=SITES, threshold=THRESHOLD):
-        self.me, self.state, self.of, self.threshold = me, RecordDict(), of, threshold
-        self.least, self.signer = threshold, signer_of(config, number) if config else None
-        self.advertise()
-
-    def advertise(self):
-        self.card = site.advertised(self.state, self.signer)[words.KEYS]
-
-    def invitation(self, sites, **changes):
-        others = [other for other in sites if other is not self]
-        asked = {
-            words.TAG: "one", words.ME: self.me, words.NEIGHBOURS: [other.me for other in others],
-            words.KEYS: b"".join(other.card[:PAIR] for other in others), words.THRESHOLD: self.threshold,
-            words.SEALS: [other.card[PAIR:] for other in others],
-        }  # fmt: skip
-        return ConfigRecord({**asked, **changes})
-
-    def share(self, sites, **changes):
-        found = site.shared_out(self.state, self.invitation(sites, **changes), self.least, self.signer)
-        others = [other.me for other in sites if other is not self]
-        self.letters = dict(zip(others, found[words.LETTERS], strict=True))
-        self.digest = found[words.DIGEST]
-        dealt = found[words.COMMITMENTS]  # each holder's to the seed, then to the key; its own are first
-        self.dealt = {other: dealt[32 * i : 32 * (i + 1)] for i, other in enumerate([self.me, *others])}
-
-    def mask(self, model=b"model"):
-        asked = ConfigRecord({words.TAG: "one", words.PRESENT: bytes([0xFF])})
-        self.masked = site.masked(self.state, asked, VECTORS[self.me], lambda: model)
-
-    def agree(self, gone):
-        survivors = sorted(set(range(self.of)) - {self.me} - set(gone))
-        asked = {words.TAG: "one", words.SURVIVORS: survivors, words.GONE: sorted(gone)}
-        return site.agreed(self.state, ConfigRecord(asked), self.signer)[words.SIGNATURE]
-
-    def help(self, sites, gone, signatures=None):
-        survivors = sorted(set(range(self.of)) - {self.me} - set(gone))
-        letters = [sites[other].letters[self.me] for other in (*survivors, *sorted(gone))]
-        asked = {words.TAG: "one", words.SURVIVORS: survivors, words.GONE: sorted(gone)}
-        asked[words.LETTERS] = letters
-        dealt = [sites[other].dealt[self.me][:16] for other in survivors]
-        asked[words.COMMITMENTS] = b"".join(
-            [*dealt, *(sites[other].dealt[self.me][16:] for other in sorted(gone))]
-        )
-        if signatures:
-            asked[words.SIGNATURES] = [signatures[other] for other in survivors]
-        found = site.helped(self.state, ConfigRecord(asked), self.signer)
-        return dict(zip(found[words.NEIGHBOURS], found[words.SHARES], strict=True))
-
-
-def masked_sites(configs=(None,) * SITES, models=(b"model",) * MOST, threshold=THRESHOLD):
-    of = len(configs)
-    sites = [Site(me, config, of=of, threshold=threshold) for me, config in enumerate(configs)]
-    for one in sites:
-        one.share(sites)
-    for one, model in zip(sites, models, strict=False):
-        one.mask(model)
-    return sites
-
+from .sites import PAIR, SITES, VECTORS, Site, masked_sites, new_sites
 
 # What the server says to each of five, or six, who is gone, though all have answered: each of the last three
 # is gone to as many others as give a secret, and nobody hears of more than two that they are.
@@ -147,7 +82,7 @@ def test_with_keys_a_site_signs_one_list_and_helps_with_that_one_alone(configs):
 
 
 def test_a_site_wants_as_many_signatures_as_a_sum_has_sites_at_least(configs):
-    sites = [Site(me, config) for me, config in enumerate(configs)]
+    sites = new_sites(configs)
     sites[0].least = 4
     for one in sites:
         one.share(sites)
@@ -179,7 +114,7 @@ def test_with_keys_masks_do_not_cancel_where_one_site_got_another_model(configs,
 
 def test_with_keys_nobody_helps_to_unmask_a_sum_in_which_one_got_other_keys(configs):
     """Those of site 1 are its own, signed in this round, but not those that it masks with."""
-    sites = [Site(me, config) for me, config in enumerate(configs)]
+    sites = new_sites(configs)
     sites[1].advertise()
     sites[0].share(sites)
     sites[1].advertise()
@@ -265,7 +200,7 @@ def test_a_site_has_no_part_in_a_sum_with_keys_that_no_partner_has_signed_for_it
 
 
 def test_keys_are_taken_once(configs):
-    sites = [Site(me, config) for me, config in enumerate(configs)]
+    sites = new_sites(configs)
     sites[0].share(sites)
     for one in (sites[0], *sites[2:]):
         one.advertise()

@@ -162,20 +162,6 @@ def test_how_many_nodes_are_sampled(arguments, nodes):
     both(scenario)
 
 
-def test_what_a_message_holds():
-    def scenario(api):
-        strategy = api.FedAvg(arrayrecord_key="model", configrecord_key="settings")
-        found = []
-        for configure in (strategy.configure_train, strategy.configure_evaluate):
-            grid = CannedGrid(2, client)
-            for message in configure(3, record(MODEL), ConfigRecord({"lr": 0.1}), grid):
-                content = {name: plain(one) for name, one in message.content.items()}
-                found.append([message.metadata.message_type, message.metadata.dst_node_id, content])
-        return sorted(found, key=lambda one: one[:2])
-
-    both(scenario)
-
-
 # ---- replies ----------------------------------------------------------------------------------------
 
 
@@ -252,21 +238,6 @@ def test_a_metric_function_is_given_the_whole_records(rule, aggregate):
         aggregate_train = aggregate
     functions = {"train_metrics_aggr_fn": aggregate_train, "evaluate_metrics_aggr_fn": aggregate}
     both(lambda api: run(make(api, rule, **functions), work=telling))
-
-
-def test_the_default_metric_function_called_by_hand():
-    def scenario(api):
-        records = [
-            RecordDict({"m": MetricRecord({"num-examples": n, "loss": loss, "per": [loss, 1.0]})})
-            for n, loss in ((1, 0.5), (3, 2.0), (4.0, 1.0))
-        ]
-        strategy = api.FedAvg()
-        return [
-            plain(strategy.train_metrics_aggr_fn(records, "num-examples")),
-            plain(strategy.evaluate_metrics_aggr_fn(records, "num-examples")),
-        ]
-
-    both(scenario)
 
 
 def test_a_given_metric_function_is_kept():
