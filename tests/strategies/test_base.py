@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strategies import FedAvg, FedYogi
-from strategies.aggregation.vectors import Layout
 
 from .helpers import MODEL, OF_MODELS, CannedGrid, moved, ndarrays, one_round, train, train_reply
 
@@ -52,22 +51,6 @@ def test_the_order_of_replies_does_not_change_a_bit(order, rule):
         return ndarrays(train(strategy, start, grid)[0])["w"]
 
     np.testing.assert_array_equal(result(order), result(range(4)))
-
-
-def test_a_layout_flattens_and_restores_a_model():
-    layout = Layout(MODEL)
-    assert layout.parameters == ["downsample.1.weight", "layer.weight"]
-    zeros = {name: np.zeros_like(array) for name, array in MODEL.items()}
-    for names, vector in zip((layout.parameters, layout.statistics), layout.flatten(MODEL), strict=True):
-        for name, entry in layout.moved(names, zeros, vector, vector.dtype):
-            np.testing.assert_array_equal(entry, MODEL[name], strict=True)
-
-
-def test_metrics_are_averaged_over_the_clients_that_report_them():
-    metrics = [{"loss": 1.0}, {"loss": 4.0, "extra": 7.0}]
-    grid = CannedGrid(2, lambda m, i: train_reply(m, moved(0.0), [3, 1][i], **metrics[i]))
-    _, mean = train(FedAvg(), MODEL, grid)
-    assert dict(mean) == {"loss": 1.75, "extra": 7.0, "local-steps": 5.0}
 
 
 @pytest.mark.parametrize(

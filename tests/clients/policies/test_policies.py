@@ -44,12 +44,6 @@ def test_modules_without_statistics_or_affine_parameters():
     assert SiloBNClient.local_entries(model) == {"0.running_mean", "0.running_var", "0.num_batches_tracked"}
 
 
-def test_a_module_used_twice_is_local_under_both_names():
-    norm = nn.BatchNorm1d(2)
-    model = nn.ModuleDict({"first": norm, "second": norm})
-    assert FedBNClient.local_entries(model) == set(model.state_dict())
-
-
 @pytest.mark.parametrize("name", CLIENTS)
 def test_shared_and_local_make_up_the_model(name):
     client = make_client(name)

@@ -40,14 +40,6 @@ def test_a_share_is_so_many_steps_rounded_up_and_one_at_least():
                 np.testing.assert_array_equal(batch, expected)
 
 
-def test_two_thirds_of_three_full_batches_are_two():
-    models = [linear_model() for _ in range(2)]
-    train_model(models[0], local_run(0.6, LocalTraining(3, 0)))
-    train_model(models[1], local_run(1.0, LocalTraining(2, 0)))
-    for partial, whole in zip(*(model.parameters() for model in models), strict=True):
-        assert partial.equal(whole)
-
-
 def test_figures_of_training_are_over_the_partial_epoch():
     """At a rate of next to nothing they are the start's own, on the sixth and seventh batch alone."""
     run = local_run(0.7, rate=1e-12)

@@ -319,20 +319,6 @@ def test_the_entry_that_is_spoilt_is_named():
 # ---- updates of each parameter by its own count -------------------------------------------------------
 
 
-def test_bias_is_corrected_by_updates_not_by_rounds():
-    """Round 1 has no answers. The first update, in round 2, is that of t = 1: eta D / (|D| + tau)."""
-    strategy = FedAdam(eta=0.1, tau=1e-3)
-    start, model = {"w": np.zeros(2, np.float32)}, {"w": np.float32([1, -0.5])}
-    grid = CannedGrid(
-        2, lambda m, i: train_reply(m, model) if m.content["config"]["server-round"] > 1 else None
-    )
-    for server_round in (1, 2):
-        updated, _ = train(strategy, start, grid, server_round)
-        assert (updated is None) == (server_round == 1)
-    expected = 0.1 * model["w"] / (np.abs(model["w"]) + 1e-3)
-    np.testing.assert_allclose(ndarrays(updated)["w"], expected, rtol=1e-5)
-
-
 def stepped_later(rule, deltas, late, since):
     """The model's way under a rule: of ``deltas``, (rounds, n), those of ``late`` count from a round on."""
     state, way = RuleState(), np.zeros(deltas.shape[1])
