@@ -10,7 +10,6 @@ from clients import LOSSES, OBJECTIVES, PROBLEMS, Examples
 
 from ..quick import diagonal_quick
 from .helpers import CONFIG
-from .objectives.test_formulas import RHO, uphill
 from .written import CASES, CLASSES, COUNTS, TRAINING, At, check_rounds, cross_entropy, forward, make_client
 
 SETTINGS = {
@@ -69,14 +68,6 @@ def formula_of(name):
 def test_three_rounds_are_those_of_the_formula(name, case):
     client = make_client(*case, "plain", name, SETTINGS[name], TRAINING)
     check_rounds(client, formula_of(name))
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", WRITTEN)
-def test_fedsam_goes_uphill_and_down_on_the_same_loss(name):
-    client = make_client("fedbn", True, "fedsam", name, SETTINGS[name], TRAINING)
-    check_rounds(client, formula_of(name), uphill, {"rho": RHO})
 
 
 def loss_of(name, labels, **settings):

@@ -21,18 +21,7 @@ def lower_bound(
 ) -> float:
     """Return the greatest epsilon that the guesses refute with this confidence; 0 if none.
 
-    Parameters
-    ----------
-    canaries : int
-        m.
-    guesses : int
-        r <= m: for the other canaries nothing is guessed.
-    right : int
-        v <= r.
-    delta : float
-        For which epsilon is claimed.
-    confidence : float
-        1 minus the probability that the bound is above epsilon.
+    Of m canaries r guesses are made, of which v are ``right``; epsilon is claimed for delta.
     """
     refuted, allowed = 0.0, LARGEST
     if _probability(canaries, guesses, right, delta, 0.0) > 1 - confidence:

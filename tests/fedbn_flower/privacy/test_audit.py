@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from scipy.stats import binom
 
 from clients.modules.dp_sgd import ExampleMechanism
 from clients.modules.local_dp import LocalMechanism
@@ -12,7 +11,7 @@ from clients.problems import Regression
 from fedbn_flower.privacy.accounts import Plan, local_noise_for, noise_for
 from fedbn_flower.privacy.keys import Key
 
-from .audit import audited, guess, lower_bound
+from .audit import audited, lower_bound
 
 CLAIM = 1.0
 CANARIES, GUESSES, SHARE, DELTA = 2000, 200, 0.25, 1e-5
@@ -32,20 +31,10 @@ def test_all_right_is_a_closed_form():
     assert lower_bound(500, 40, 40) == pytest.approx(np.log(p / (1 - p)))
 
 
-def test_half_right_says_nothing():
-    assert lower_bound(1000, 100, 50) == 0
-    assert lower_bound(1000, 100, 58) == 0 < lower_bound(1000, 100, 60)
-    assert binom.sf(57, 100, 0.5) > 0.05 > binom.sf(59, 100, 0.5)
-
-
 def test_delta_lowers_the_bound():
     bounds = [lower_bound(1000, 1000, 750, delta) for delta in (0, 1e-6, 1e-5, 1e-4)]
     assert bounds == sorted(bounds, reverse=True)
     assert bounds[0] > bounds[3]
-
-
-def test_guesses_are_the_extremes():
-    np.testing.assert_array_equal(guess(np.array([3.0, -1, 0, 9, 1]), 3), [1, -1, 0, 1, 0])
 
 
 @pytest.mark.slow
