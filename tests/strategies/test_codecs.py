@@ -69,6 +69,17 @@ def test_qsgd_with_feedback_is_a_contraction_by_hand():
     np.testing.assert_allclose(with_two, [0, -0.169295, 0], rtol=1e-5)
 
 
+@pytest.mark.parametrize("text", ["qsgd:2", "qsgd:4", "randk:0.4"])
+def test_unbiased_codecs_send_all_with_feedback_in_time(text):
+    """Of one and the same update each time; the residual stays bounded, so its share of the sum vanishes."""
+    rng, codec, start = np.random.default_rng(0), codec_of(text, "on"), {"w": np.zeros(5, np.float32)}
+    residual, sent = {}, 0
+    for _ in range(400):
+        _, given_, residual = compressed(codec, start, {"w": VECTOR}, residual, rng)
+        sent = sent + given_["w"]
+    np.testing.assert_allclose(sent / 400, VECTOR, atol=0.3)
+
+
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", ["randk:0.4", "qsgd:2", "qsgd:4"])
 def test_the_mean_of_many_is_the_vector(text):
