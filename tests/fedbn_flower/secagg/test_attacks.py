@@ -1,8 +1,6 @@
 """A server and clients that lie: it costs a client its part or the round its result; no sum is wrong."""
 
 import copy
-import json
-import os
 from functools import partial
 
 import numpy as np
@@ -17,8 +15,9 @@ from fedbn_flower.secagg.cryptography import LENGTH, KeyPair, commitment
 from fedbn_flower.secagg.words import ADVERTISE, SECAGG, SHARE, UNMASK
 from fedbn_flower.strategies.messages.npy import encoded
 
+from ..privacy.runs import run_on as recorded_on
 from .grids import Lossy, run_on, spellings
-from .keyed import node_configs, private_parts
+from .keyed import Keyed, node_configs, private_parts
 from .sites import PAIR, VECTORS, new_sites, shared_sites
 
 LIAR = 2
@@ -271,83 +270,46 @@ def test_a_server_that_tells_different_clients_different_things_gets_no_sum(sett
     assert set(results[0].train.metrics) == set(range(5))
 
 
-SECRET = (LENGTH, 36)
-
-
-def test_no_secret_is_in_a_file_a_log_or_a_message(run, tmp_path, monkeypatch, caplog):
+def test_no_secret_is_in_a_file_a_log_or_a_message(settings, tmp_path, monkeypatch, caplog):
     """All secrets of a run are noted as they are made; then everything that it wrote or sent is searched."""
-    secrets, sent = [], []
-    private_bytes, split, urandom = KeyPair.private_bytes, site.split, os.urandom
+    secrets = set()
 
-    def noted(function, values=lambda found: [found]):
+    def note(owner, name, values=lambda found: [found]):
+        made = getattr(owner, name)
+
         def noting(*arguments):
-            found = function(*arguments)
-            secrets.extend(values(found))
+            found = made(*arguments)
+            secrets.update(one for one in values(found) if len(one) in (LENGTH, 36))
             return found
 
-        return noting
+        monkeypatch.setattr(owner, name, noting)
 
-    monkeypatch.setattr(KeyPair, "private_bytes", noted(private_bytes))
-    monkeypatch.setattr(site, "split", noted(split, lambda found: list(found.values())))
-    monkeypatch.setattr(site.os, "urandom", noted(urandom))
-    from fedbn_flower.runtime import grid
-
-    configs, contexts, node_context = node_configs(tmp_path / "keys", 4), [], grid.node_context
-
-    def with_keys(partition, *arguments):
-        contexts.append(node_context(partition, *arguments))
-        contexts[-1].node_config = {**contexts[-1].node_config, **configs[partition]}
-        return contexts[-1]
-
-    monkeypatch.setattr(grid, "node_context", with_keys)
-    answer = grid.InlineGrid.answer
-
-    def answered(self, group, summed):
-        found = answer(self, group, summed)
-        for message in (*group, *found):
-            sent.append((message, _bytes_in(message)))
-        return found
-
-    monkeypatch.setattr(grid.InlineGrid, "answer", answered)
+    note(KeyPair, "private_bytes")
+    note(site, "split", lambda shares: shares.values())
+    note(site.os, "urandom")
+    configs, config = node_configs(tmp_path / "keys", 5), settings("on", rounds=2, checkpoint_every=1)
+    grid = Keyed(config, configs)
     caplog.set_level(0)
-    run(
-        secagg="on",
-        clip_update_norm=1,
-        run_dir=str(tmp_path / "run"),
-        num_clients=4,
-        partition="iid",
-        checkpoint_every=1,
-        seed=0,
-        model="linear",
-        client="shared",
-    )
+    summary = recorded_on(grid, config, tmp_path / "run")
     monkeypatch.undo()
-    long = {secret for secret in secrets if len(secret) in SECRET}
-    assert len(long) > 4 * 2 * 2
+    assert summary["extensions"]["secagg"]["signed"] == 5
+    assert len(secrets) > 5 * 2 * 2
     files = b"\0".join(path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file())
-    for secret in long:
-        for spelt in spellings(secret):
-            assert spelt not in files
-            assert spelt.decode("latin-1") not in caplog.text
-    unmasking = [found for _, found in sent if b"\0shares\0" in found]
-    others = b"".join(found for _, found in sent if b"\0shares\0" not in found)
+    for spelt in (spelt for secret in secrets for spelt in spellings(secret)):
+        assert spelt not in files
+        assert spelt.decode("latin-1") not in caplog.text
+    sent = [_bytes_of(one.content) for *_, asked, reply in grid.carried for one in (asked, reply)]
+    unmasking = [found for found in sent if b"\0shares\0" in found]
+    others = b"".join(found for found in sent if b"\0shares\0" not in found)
     assert unmasking
-    shares = {secret for secret in long if len(secret) == 36}
-    for secret in long:
+    for secret in secrets:
         assert secret not in others
-        if secret not in shares:
+        if len(secret) != 36:
             assert not any(secret in found for found in unmasking)
-    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert summary["extensions"]["secagg"]["signed"] == 4
-    kept = b"".join(_bytes_of(context.state) for context in contexts)
+    kept = b"".join(_bytes_of(context.state) for context in grid._contexts.values())
     everything = b"\0".join([files, caplog.text.encode(), kept, others, *unmasking])
     for part in private_parts(configs):
         assert part not in everything
-
-
-def _bytes_in(message):
-    """All bytes of a message's records."""
-    return _bytes_of(message.content) if message.has_content() else b""
 
 
 def _bytes_of(records):
