@@ -15,13 +15,10 @@ from fedbn_flower.core.ground.columns import PRIVACY
 from fedbn_flower.privacy import accounts, keys, ledger
 from fedbn_flower.privacy.client_mechanism import ClientMechanism
 from fedbn_flower.records.events import Observer
-from fedbn_flower.results.run_folder import RunFolder
-from fedbn_flower.runtime.grid import InlineGrid
-from fedbn_flower.runtime.recorded_run import recorded_run
-from fedbn_flower.server.federation import Federation
 
 from ..records.helpers import rows_of
-from .runs import DP, FEW, charges, cut, model, resume, simulated
+from ..secagg.grids import Lossy
+from .runs import DP, FEW, charges, cut, model, resume, run_on, simulated
 
 
 class Fails(FedBNClient):
@@ -92,44 +89,26 @@ def test_other_answers_under_the_same_noise_end_the_run(configured, tmp_path):
 
 def test_nothing_leaves_before_the_ledger_is_on_the_disk(configured, tmp_path, monkeypatch):
     config = configured(**{**FEW, **DP, "rounds": 4})
-    fsync, heard = os.fsync, []
-
-    class Listening(InlineGrid):
-        def work(self, messages, timeout):
-            heard.extend(messages)
-            yield from super().work(messages, timeout)
+    fsync, grid = os.fsync, Lossy(config)
 
     def failing(handle):
-        if os.readlink(f"/proc/self/fd/{handle}").endswith(ledger.NAME) and len(heard) > 12:
+        if os.readlink(f"/proc/self/fd/{handle}").endswith(ledger.NAME) and len(grid.carried) > 12:
             raise OSError(5, "no disk")
         fsync(handle)
 
     monkeypatch.setattr(os, "fsync", failing)
-    federation = Federation(config)
-    grid = Listening(config.num_clients, config.to_user_config())
-    results = RunFolder(tmp_path, federation, grid.client_memory)
     with pytest.raises(UserError, match=r"run-dir: cannot write to .*privacy\.jsonl.*no disk"):
-        recorded_run(federation, grid, results, [], None)
+        run_on(grid, config, tmp_path)
     done = len(rows_of(tmp_path))
-    assert max(m.content["config"]["server-round"] for m in heard) == done + 1  # trained, not published
-    assert not any(
-        m.metadata.message_type == "evaluate" and m.content["config"]["server-round"] > done for m in heard
-    )
+    heard = [(step, message.content["config"]["server-round"]) for step, _, message, _ in grid.carried]
+    assert max(number for _, number in heard) == done + 1  # trained, not published
+    assert max(number for step, number in heard if step == "evaluate") <= done
     assert json.loads((tmp_path / "summary.json").read_text())["rounds"] == done
 
 
 def test_the_key_is_in_its_file_alone(configured, tmp_path, caplog):
     config = configured(**{**FEW, **DP, "dp_seed": -1, "checkpoint_every": 1})
-    messages, modes = [], set()
-
-    class Listening(InlineGrid):
-        def work(self, messages_, timeout):
-            messages.extend(messages_)
-            yield from super().work(messages_, timeout)
-
-    federation = Federation(config)
-    grid = Listening(config.num_clients, config.to_user_config())
-    text, holding = "", []
+    grid, modes, text, holding = Lossy(config), set(), "", []
 
     class Looks(Observer):
         def on_round(self, result):
@@ -140,14 +119,13 @@ def test_the_key_is_in_its_file_alone(configured, tmp_path, caplog):
             modes.update(stat.S_IMODE(path.stat().st_mode) for path in files)
 
     with caplog.at_level("DEBUG"):
-        results = RunFolder(tmp_path, federation, grid.client_memory)
-        recorded_run(federation, grid, results, [Looks()], None)
+        run_on(grid, config, tmp_path, [Looks()])
     assert holding == [tmp_path / "checkpoint" / keys.NAME]
     assert modes == {0o600}  # its owner's alone, like what else stays at a client
     assert not files_with(tmp_path, text)  # the run is complete, and its key destroyed
     forms = forms_of(text)
     assert not holds(caplog.text.encode(), forms)
-    for message in messages:
+    for _, _, message, _ in grid.carried:
         assert not any(holds(repr(record).encode(), forms) for record in message.content.values())
 
 

@@ -36,35 +36,46 @@ def mixture(w, alpha, sigma):
 PARTLY = pytest.mark.parametrize(("fraction", "lost"), [(0.5, {2: 1}), (1.0, {1: 2, 3: 0})])
 
 
+def rounds(strategy, start, count, trained, lost):
+    """By round: its number, what clients were sent, what of those that answered was trained, the main model,
+    and each client's own."""
+    arrays = record(start)
+    for t in range(1, count + 1):
+        sent, new = {}, {}
+
+        def client(message, i, t=t, sent=sent, new=new):
+            sent[i] = ndarrays(message.content["arrays"])
+            if lost.get(t) == i:
+                return None
+            new[i] = trained(sent[i], i, t)
+            return train_reply(message, new[i], EXAMPLES[i])
+
+        arrays, _ = train(strategy, arrays, CannedGrid(4, client), t)
+        models = strategy.rule_state.models
+        own = {i: ndarrays(models[f"client-{i}"]) for i in range(4) if f"client-{i}" in models}
+        yield t, sent, new, ndarrays(arrays), own
+
+
 @pytest.mark.parametrize(("alpha", "sigma"), [(0.1, 1.0), (5.0, 2.0)])
 @PARTLY
 def test_fedamp_follows_its_equations(alpha, sigma, fraction, lost):
-    strategy = FedAMP(alpha=alpha, sigma=sigma, fraction_train=fraction, seed=3)
-    main, arrays = np.ones(2), record({"w": np.ones(2, np.float32)})
-    kept: dict[int, np.ndarray] = {}
-    for t in range(1, 5):
-        sent: dict[int, np.ndarray] = {}
+    strategy, main, kept = FedAMP(alpha=alpha, sigma=sigma, fraction_train=fraction, seed=3), np.ones(2), {}
 
-        def client(message, i, t=t, sent=sent):
-            sent[i] = ndarrays(message.content["arrays"])["w"]
-            new = (sent[i] + CENTRES[i]) / 2
-            return (
-                None if lost.get(t) == i else train_reply(message, {"w": new.astype(np.float32)}, EXAMPLES[i])
-            )
+    def half_way(sent, i, t):
+        return {"w": ((sent["w"] + CENTRES[i]) / 2).astype(np.float32)}
 
-        grid = CannedGrid(len(CENTRES), client)
-        arrays, _ = train(strategy, arrays, grid, t)
+    for _, sent, new, arrays, own in rounds(strategy, {"w": np.ones(2, np.float32)}, 4, half_way, lost):
         who = sorted(kept)
         xi = mixture([kept[i] for i in who], alpha, sigma)
         for i, u in sent.items():
             expected = sum(xi[who.index(i), n] * kept[j] for n, j in enumerate(who)) if i in kept else main
-            np.testing.assert_allclose(u, expected, rtol=1e-5)
-        new = {i: (u + CENTRES[i]) / 2 for i, u in sent.items() if lost.get(t) != i}
-        kept |= new
-        main = np.average(list(new.values()), axis=0, weights=[EXAMPLES[i] for i in new])
-        np.testing.assert_allclose(ndarrays(arrays)["w"], main, rtol=1e-5)
+            np.testing.assert_allclose(u["w"], expected, rtol=1e-5)
+        kept |= {i: (sent[i]["w"] + CENTRES[i]) / 2 for i in new}
+        main = np.average([kept[i] for i in new], axis=0, weights=[EXAMPLES[i] for i in new])
+        np.testing.assert_allclose(arrays["w"], main, rtol=1e-5)
+        assert own.keys() == kept.keys()
         for i, w in kept.items():
-            np.testing.assert_allclose(ndarrays(strategy.rule_state.models[f"client-{i}"])["w"], w, rtol=1e-5)
+            np.testing.assert_allclose(own[i]["w"], w, rtol=1e-5)
 
 
 def test_a_client_evaluates_its_own_model_and_a_new_one_the_main():
@@ -134,38 +145,25 @@ def test_fedap_of_a_single_client_is_its_own():
 
 
 @PARTLY
-@pytest.mark.parametrize("own", [0.5, 0.9])
-def test_fedap_follows_its_equations(own, fraction, lost):
-    strategy, arrays = FedAP(own=own, fraction_train=fraction, seed=3), record(ENTRIES)
-    kept: dict[int, dict] = {}
-    for t in range(1, 4):
-        new: dict[int, dict] = {}
-
-        def client(message, i, t=t, new=new, kept=kept):
-            sent = ndarrays(message.content["arrays"])
-            for name, array in kept.get(i, {}).items():
-                np.testing.assert_allclose(sent[name], array, rtol=1e-5)
-            if lost.get(t) == i:
-                return None
-            new[i] = trained(sent, i, t)
-            return train_reply(message, new[i], EXAMPLES[i])
-
-        grid = CannedGrid(4, client)
-        arrays, _ = train(strategy, arrays, grid, t)
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_fedap_follows_its_equations(share, fraction, lost):
+    strategy, kept = FedAP(own=share, fraction_train=fraction, seed=3), {}
+    for _, sent, new, arrays, own in rounds(strategy, ENTRIES, 3, trained, lost):
+        for i in sent.keys() & kept.keys():
+            for name, array in kept[i].items():
+                np.testing.assert_allclose(sent[i][name], array, rtol=1e-5)
         known = {**kept, **new}
         who = sorted(known)
-        w = mixing([known[i] for i in who], own)
+        w = mixing([known[i] for i in who], share)
         for i, own_model in new.items():
             mixture = sum(w[who.index(i), n] * known[j]["a.weight"].astype(float) for n, j in enumerate(who))
             kept[i] = {name: own_model[name] for name in OF_NORM} | {"a.weight": mixture}
         for i, expected in kept.items():
-            model = ndarrays(strategy.rule_state.models[f"client-{i}"])
             for name, array in expected.items():
-                np.testing.assert_allclose(model[name], array, rtol=1e-5)
-                assert model[name].dtype == ENTRIES[name].dtype
-        of_main = [new[i]["a.weight"] for i in sorted(new)]
-        main = np.average(of_main, axis=0, weights=[EXAMPLES[i] for i in sorted(new)])
-        np.testing.assert_allclose(ndarrays(arrays)["a.weight"], main, rtol=1e-5)
+                np.testing.assert_allclose(own[i][name], array, rtol=1e-5)
+                assert own[i][name].dtype == ENTRIES[name].dtype
+        main = np.average([new[i]["a.weight"] for i in new], axis=0, weights=[EXAMPLES[i] for i in new])
+        np.testing.assert_allclose(arrays["a.weight"], main, rtol=1e-5)
 
 
 def test_clients_with_the_same_statistics_share_alike():
