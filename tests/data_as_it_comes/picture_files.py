@@ -43,24 +43,6 @@ def eight_and_sixteen_bits(root: Path) -> None:
     {
         "examples": [held_out(2, 10)],
         "inputs": [
-            "10 images of 16 bits per channel are kept unchanged, divided by 65535: values 0 to 65535"
-        ],
-    },
-    classes=("a", "b"),
-    shape=(3, 4, 4),
-    pictures=[(256 * f + i, 256 * f + 2 * i, (256 * f + 65535 - i) % 2**16, f) for f, i in EACH],
-)
-def sixteen_bits_in_colour(root: Path) -> None:
-    for f, folder in enumerate("ab"):
-        for i in range(5):
-            pixels = np.full((4, 4, 3), 256 * f, np.uint16) + np.array([i, 2 * i, 65535 - i], np.uint16)
-            png_of_16_bits(root / folder / f"{i}.png", pixels)
-
-
-@CASES.add(
-    {
-        "examples": [held_out(2, 10)],
-        "inputs": [
             "5 grey images are converted to three channels, because 5 others are in colour",
             "10 images of 16 bits per channel are kept unchanged, divided by 65535: values 0 to 9000;"
             " normalize=true enlarges them",
@@ -101,37 +83,12 @@ def one_stack(root: Path) -> None:
     grey(1).save(root / "b" / "3.tif", save_all=True, append_images=[grey(2)])
 
 
-@CASES.add(
-    {"examples": [held_out(2, 10)], "inputs": ["10 images of 2 pages, which become channels"]},
-    classes=("a", "b"),
-    shape=(6, 4, 4),
-    pictures=[(*[40 + 50 * f + i] * 3, *[200 + i] * 3, f) for f, i in EACH],
-)
-def animations(root: Path) -> None:
-    for folder, shade in (("a", 40), ("b", 90)):
-        (root / folder).mkdir()
-        for i in range(5):
-            frames = [grey(shade + i, "RGB"), grey(200 + i, "RGB")]
-            frames[0].save(
-                root / folder / f"{i}.webp", save_all=True, append_images=frames[1:], lossless=True
-            )
-
-
 @CASES.add({"examples": [held_out(2, 10)]}, classes=("a", "b"))
 def pictures_of_a_phone(root: Path) -> None:
     put(root, "a", name="{}.jpg")
     (root / "b").mkdir()
     for i in range(5):
         grey(i).save(root / "b" / f"{i}.jpg", format="MPO", save_all=True, append_images=[grey(9)])
-
-
-@CASES.add(
-    "image-size: 0 is not allowed; expected a number of pixels, because the images differ"
-    " in size: FOLDER/b/3.png has 6x8, others 4x4"
-)
-def mixed_sizes(root: Path) -> None:
-    put(root, "a", "b")
-    Image.new("L", (8, 6)).save(root / "b" / "3.png")
 
 
 @CASES.add({"examples": [held_out(2, 10)]}, keys={"image-size": 8}, classes=("a", "b"), shape=(1, 8, 8))
