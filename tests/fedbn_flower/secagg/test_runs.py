@@ -10,7 +10,6 @@ from fedbn_flower.runtime.grid import partition_of
 from fedbn_flower.secagg.answers import config_bytes
 from fedbn_flower.secagg.words import ADVERTISE, SECAGG, SHARE, UNMASK, UPCOMING
 
-from .conftest import KEYS
 from .grids import STEPS, Lossy, run_on
 
 
@@ -135,17 +134,6 @@ def test_with_fewer_than_the_threshold_the_model_stays_and_one_line_says_so(sett
     assert not [
         m for step, _, m, _ in grid.carried if step == SHARE and m.content["config"]["server-round"] == 1
     ]
-
-
-@pytest.mark.slow
-def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(run, tmp_path):
-    keys = {**KEYS, "secagg": "on", "checkpoint_every": 1, "client": "silobn", "model": "mlp-bn"}
-    whole = run(run_dir=str(tmp_path / "whole"), **{**keys, "rounds": 2})
-    run(run_dir=str(tmp_path / "parts"), **keys)
-    run(resume=str(tmp_path / "parts"), rounds=2)
-    models = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts")]
-    assert models[0] == models[1]
-    assert whole.summary["extensions"]["secagg"]["sums-of"] == [5, 5]
 
 
 def test_sites_that_have_begun_a_sum_with_a_server_that_died_begin_anew_with_the_next(settings):
