@@ -6,6 +6,7 @@ is in `api/test_arrays.py`.
 """
 
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -132,7 +133,11 @@ CASES: list[tuple[str, Callable[[], dict[str, Any]], Expected]] = [
         f"data: x is complex128 (40, 3); expected {INPUTS}: real and imaginary part side by side, or the "
         "absolute value",
     ),
-    ("numbers as objects", lambda: made(lambda x: x.astype(object)), {IS: [TWO]}),
+    (
+        "decimals",
+        lambda: made(lambda x: np.array([[Decimal(str(v)) for v in row] for row in x])),
+        {IS: [TWO]},
+    ),
     (
         "text and numbers",
         lambda: made(lambda x: np.array([["f", *row[1:]] for row in x.tolist()], object)),
