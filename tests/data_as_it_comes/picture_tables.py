@@ -264,3 +264,12 @@ def parts_of_an_archive(root: Path) -> None:
         "lesion_id,image_id,dx,age,sex",
         [f"HAM_{n},{i},{'nv' if n % 2 else 'mel'},{50 + n},f" for n, i in enumerate(ids)],
     )
+
+
+@CASES.add(
+    {"inputs": [names("id")], "examples": [FIFTH]},
+    keys={"label-column": "age", "problem": "regression", "partition": "auto"},
+)
+def ages_as_numbers(root: Path) -> None:
+    put(root, "images", count=12)
+    table(root, "labels.csv", "id,age", [f"{i}.png,{30 + i}" for i in range(12)])
