@@ -123,6 +123,19 @@ case(
 
 
 case(
+    "patients of several rows, left out",
+    encoded("age,sex=f|m")
+    | {
+        "left out": [
+            "2 columns that 'columns' does not name: 'bmi', 'patient'",
+            "groups? 'patient' has values that several rows share, as those of a patient do: some may be "
+            "trained on and others tested on (guessed; group-column decides)",
+        ]
+    },
+    csv(R.assign(patient=[f"p{i // 2}" for i in range(40)])),
+    columns="age,sex=f|m",
+)
+case(
     "patients of several rows, as an input",
     "columns: 'patient' holds 101 distinct values; group-column 'patient' keeps rows of one together; or "
     "name the columns to use, or this one with its values",
