@@ -30,6 +30,12 @@ def as_text(texts, name="t"):
 
 
 case(
+    "numbers with their unit",
+    "columns: 't' holds numbers as text, such as '71.5kg'; write numbers without their unit, or name the "
+    "columns to use",
+    as_text(["72 kg", "71.5kg"]),
+)
+case(
     "pairs of numbers in a column that is named",
     "columns: 't' holds pairs of numbers as text, such as '110/80'; write a column for each of the two "
     "numbers, or name its values: t=VALUE|VALUE",
