@@ -160,13 +160,13 @@ def fedadmm(clients, rho=0.4, eta=1.0):
         yield x, x
 
 
-def feddyn(clients, alpha=0.4):
+def feddyn(clients, total=CLIENTS, alpha=0.4):
     x, h, g_i = START.copy(), np.zeros(SIZE), np.zeros((CLIENTS, SIZE))
     for trained, arrived in clients:
         ends = {i: clients.descend(i, x, lambda g, w, i=i: g - g_i[i] + alpha * (w - x)) for i in trained}
         for i in trained:
             g_i[i] -= alpha * (ends[i] - x)
-        h = h - alpha / CLIENTS * sum(ends[i] - x for i in arrived)
+        h = h - alpha / total * sum(ends[i] - x for i in arrived)
         x = mean(ends, arrived) - h / alpha
         yield x, x
 
@@ -287,6 +287,9 @@ CASES = {
     "fedacg": (fedacg, {"acg-beta": 0.2}),
     "feddc of nine": (feddc, {"server": {"num_clients": 9}, "dc-alpha": 0.2}),
     "feddyn": (feddyn, {"server": {"alpha": 0.4}, "alpha": 0.4}),
+    "feddyn of nine": (
+        partial(feddyn, total=9), {"server": {"alpha": 0.4, "num_clients": 9}, "alpha": 0.4},
+    ),
     "fedavg with fedspeed": (
         fedspeed, {"objective": "fedspeed", "rho": 0.2, "speed-alpha": 0.7, "speed-lambda": 4.0},
     ),
