@@ -266,6 +266,22 @@ def parts_of_an_archive(root: Path) -> None:
     )
 
 
+AGES = tuple(str(30 + i) for i in range(12))
+
+
+@CASES.add(
+    {
+        "target": [
+            "'age' holds 12 distinct whole numbers, read as classes (guessed; problem regression decides)",
+            f"the classes {', '.join(AGES)} are numbered from 0",
+        ],
+        "inputs": [names("id")],
+        "examples": [FIFTH],
+    },
+    name="ages as classes",
+    keys={"label-column": "age"},
+    classes=AGES,
+)
 @CASES.add(
     {"inputs": [names("id")], "examples": [FIFTH]},
     keys={"label-column": "age", "problem": "regression", "partition": "auto"},
