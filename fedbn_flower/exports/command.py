@@ -69,7 +69,8 @@ def export(arguments: Sequence[str]) -> int:
     if path.suffix.lower() not in ENDINGS[form]:
         files = f"a file that ends in {', '.join(ENDINGS[form])} with format {form!r}"
         raise not_allowed("to", str(path), f"one of {', '.join(annexes.names_of('texts'))}, or {files}")
-    expected = list(_expected(options.folder))
+    with damage_as_user_errors("export", options.folder):
+        expected = list(_expected(options.folder))
     export_model(options.folder, path, form, client, trust_code=options.trust_code == "true")
     print(path)
     print(*expected, sep="\n", end="\n" * bool(expected), file=sys.stderr)

@@ -48,7 +48,9 @@ def warn_about_groups_on_both(inputs: RunInputs, sides: Sequence[Rows]) -> Itera
         key = "split-by" if config.split_by else "dataset" if config.left_out < 0 else "left-out"
         where = ""
         if (site := config.left_out) >= 0:
-            where = f"with {inputs.client_names[site] if inputs.client_names else site} left out, "
+            where = (
+                f"with {inputs.client_names[site] if inputs.client_names else f'client {site}'} left out, "
+            )
         groups = f"{where}{len(several)} of {len(set().union(*found))} groups by {by!r}"
         yield (
             f"{key}: leaks? {groups} have examples to train on and to test on: what is measured on them is "

@@ -58,7 +58,7 @@ def pattern_of(key: str, text: str) -> re.Pattern[str] | None:
         return None
     try:
         pattern = re.compile(text.removeprefix(BY_NAME))
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         raise not_allowed(key, text, f"{GROUPS} ({error})") from None
     if pattern.groups != 1:
         raise not_allowed(key, text, f"{GROUPS}; it has {pattern.groups}")

@@ -24,7 +24,8 @@ UNNAMED = re.compile(r"Unnamed: \d+(\.\d+)*|__index_level_\d+__")
 SAMPLE = 2**16
 CHUNK = 2**20
 CELL = 40
-"""Bytes of a cell while a table is decoded: as it is read, encoded, and in its split. Measured: 40 to 65."""
+"""Bytes of a cell while a table is decoded: as it is read, encoded, and in its split. Measured: 40 to 65; the
+least, since a table that may fit is not refused."""
 LOOKED_AT = 8
 """Rows that are looked at for a title above the header."""
 WESTERN = "cp1252"

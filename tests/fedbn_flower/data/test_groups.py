@@ -373,6 +373,7 @@ OTHER = {"columns": "auto", "label_column": "auto"}
         ({"group_column": "outcome"}, "^group-column: 'outcome' is not allowed; expected another column"),
         ({"columns": "age,patient"}, "^columns: .* expected columns other than 'patient', the group-column$"),
         ({"group_column": "name=P"}, "^group-column: 'name=P' .* regular expression that has one group; it "),
+        ({"group_column": "name=(P){99999999999}"}, "^group-column: .*the repetition number is too large"),
         ({"group_column": "name=(P"}, r"^group-column: 'name=\(P' .* has one group \(missing \), unterm"),
         ({"group_column": "name=(P)"}, r"^group-column: 'name=\(P\)' .* the name of a column: the data are"),
         ({"num_clients": 50}, r"^num-clients: 50 .* at most \d+, the number of groups$"),

@@ -38,7 +38,7 @@ def test_every_choice_of_the_run_is_said(usual):
     assert "Data of 4 sites (" in written["Data"]
     assert " and noisy) were used: scanners. They had " in written["Data"]
     assert "360 examples were held out" in written["Data"]
-    assert "In each of 1 round a random 50% of the sites trained the model" in written["Training"]
+    assert "In one round a random 50% of the sites trained the model" in written["Training"]
     assert "on their own examples for 3 epochs." in written["Training"]
     assert "`sgd`, all examples in a batch, rate 0.02" in written["Training"]
     assert "The seed was 7." in written["Training"]
