@@ -44,7 +44,7 @@ EXECUTED_ELSEWHERE = DOCS / "deployment.md"
 BUILT_IN = ("digits", "synthetic:", "quadratic:")
 GIVEN = ("x", "y", "x_test", "y_test", "first", "second", "held_out")
 """What a reader of a Python block has already."""
-FEW = ("--rounds", "1", "--backend", "inline", "--dataset", "digits")
+FEW = ("--rounds", "1", "--backend", "inline")
 LOOKS = ("report", "compare", "export", "inspect", "release", "runs")
 
 
