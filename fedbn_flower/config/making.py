@@ -5,7 +5,7 @@ it is given with.
 """
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from flwr.app import Context, UserConfigValue
@@ -138,7 +138,7 @@ def _checked(given: Mapping[str, Any]) -> RunConfig:
     try:
         check_conflicts(config, algorithms)
     except UserError as error:
-        raise _of_default(error, given) from None
+        raise _of_default(error) from None
     return config
 
 
@@ -160,18 +160,14 @@ def _validated(given: Mapping[str, Any]) -> RunConfig:
         raise told or not_allowed(key, of_run[key], allowed(RUN_KEYS[key])) from None
 
 
-def _of_default(error: UserError, given: Collection[str]) -> UserError:
-    """Return an error about a default reworded to say so; if the default is none, as of a missing key."""
+def _of_default(error: UserError) -> UserError:
+    """Return an error about a key's default reworded to say so; where that is none, the key is missing."""
     key, _, told = str(error).partition(": ")
     default = RUN_KEYS[key].default if key in RUN_KEYS else None
-    is_none = default in ("", 0, -1)
-    if (
-        default is None
-        or not told.startswith(said := f"{default!r} is not allowed")
-        or is_none & (key in given)
-    ):
+    if default is None or not told.startswith(said := f"{default!r} is not allowed"):
         return error
-    return UserError(f"{key}: {'missing' if is_none else f'the default {said}'}{told.removeprefix(said)}")
+    what = "missing" if default in ("", 0, -1) else f"the default {said}"
+    return UserError(f"{key}: {what}{told.removeprefix(said)}")
 
 
 def _with_choices(config: RunConfig, counted: bool) -> RunConfig:

@@ -85,10 +85,14 @@ def worker_of(guide, site):
 
 
 def kill_a_site(guide, folder):
-    """Kill it (-9), and start it again once a round is done without it; its log from then on."""
-    site = guide.services["site-b"]
+    """Kill it (-9) while it trains, and start it again once a round is done without it; its log from then
+    on."""
+    site, worker = guide.services["site-b"], worker_of(guide, "site-b")
     site.restart_after = math.inf
-    os.kill(site.process.pid, signal.SIGKILL)
+    os.kill(worker, signal.SIGSTOP)  # one that is killed between two rounds is not asked, and fails in none
+    wait_for(lambda: (log := site.log.read_text()).count("Receiving: train") > log.count("Sending: train"))
+    for process in (site.process.pid, worker):
+        os.kill(process, signal.SIGKILL)
     miss(site.log, guide.folder / "superlink/var/lib/fedbn/superlink.db")
     wait_for(lambda: len(rounds_trained(folder, 0)) > len(rounds_trained(folder, 1)))  # of one file, in order
     other = worker_of(guide, "site-a")

@@ -444,8 +444,6 @@ def test_runs_that_cannot_be(words, line):
 def test_in_python_a_run_is_one_fold(run):
     with pytest.raises(UserError, match=r"^fold: missing; expected from 1 to 3 with folds 3"):
         run(folds=3)
-    with pytest.raises(UserError, match=r"^fold: 0 is not allowed; expected from 1 to 3 with folds 3"):
-        run(folds=3, fold=0)
     with pytest.raises(UserError, match=r"^num-clients: 1 is not allowed; expected at least 2"):
         run(leave_one_site_out=True, left_out=0, num_clients=1)
     with pytest.raises(UserError, match=r"^left-out: missing; expected from 0 to 1 with"):
