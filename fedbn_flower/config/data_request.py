@@ -162,10 +162,10 @@ def _of_folds(config: RunConfig) -> Iterator[Conflict]:
 
 def _of_left_out(config: RunConfig) -> Iterator[Conflict]:
     last = config.num_clients - 1
-    if not last:
-        yield Conflict("num-clients", 1, "at least 2 with leave-one-site-out: the others train")
     if not config.leave_one_site_out:
         yield Conflict("left-out", config.left_out, "-1 without leave-one-site-out")
+    if not last:
+        yield Conflict("num-clients", 1, "at least 2 with leave-one-site-out: the others train")
     if not 0 <= config.left_out <= last:
         wanted = f"from 0 to {last} with leave-one-site-out, since num-clients is {config.num_clients}"
         yield Conflict("left-out", config.left_out, f"{wanted}; {ALL_RUNS}")

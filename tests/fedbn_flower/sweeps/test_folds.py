@@ -446,6 +446,8 @@ def test_in_python_a_run_is_one_fold(run):
         run(folds=3)
     with pytest.raises(UserError, match=r"^num-clients: 1 is not allowed; expected at least 2"):
         run(leave_one_site_out=True, left_out=0, num_clients=1)
+    with pytest.raises(UserError, match=r"^left-out: 0 is not allowed; expected -1 without leave-one-site"):
+        run(left_out=0, num_clients=1)
     with pytest.raises(UserError, match=r"^left-out: missing; expected from 0 to 1 with"):
         run(leave_one_site_out=True)
     with pytest.raises(UserError, match=r"^folds: 900 is not allowed; expected at most 89\d, the number"):
