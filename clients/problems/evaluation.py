@@ -251,11 +251,14 @@ def derived_of(problem: Problem, means: Mapping[str, float]) -> Mapping[str, flo
     Raises
     ------
     WrongResult
-        Where it is no mapping.
+        Where it is no mapping of numbers.
     """
-    found: object = problem.derived(means)
-    if not isinstance(found, Mapping):
-        raise WrongResult(problem, "derived", found, "a dict of numbers by name")
+    return _numbers(problem, "derived", problem.derived(means))
+
+
+def _numbers(problem: Problem, method: str, found: object) -> Mapping[str, float]:
+    if not isinstance(found, Mapping) or any(isinstance(value, str) for value in found.values()):
+        raise WrongResult(problem, method, found, "a dict of numbers by name")
     return found
 
 
@@ -321,7 +324,7 @@ def _metrics_of(total: Sums, model: nn.Module, problem: Problem) -> dict[str, An
     if not math.isfinite(means["loss"]):
         raise FloatingPointError(f"evaluation diverged: the loss is {means['loss']}")
     with torch.inference_mode():
-        of_model = problem.of_model(model.eval())
+        of_model = _numbers(problem, "of_model", problem.of_model(model.eval()))
     counts = {name: total[name].tolist() for name in (CLASS_HITS, CLASS_EXAMPLES) if name in total}
     further = value_of_each(total, problem)
     return {**means, **derived_of(problem, means), **of_model, **further, **counts}

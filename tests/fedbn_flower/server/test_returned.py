@@ -112,6 +112,12 @@ SLIPS = {
     "Own.derived returned None, expected a dict of numbers by name": {
         "problem": method(Classification, "derived", lambda self, means: None)
     },
+    "Own.derived returned {'mood': 'good'}, expected a dict of numbers by name": {
+        "problem": method(Classification, "derived", lambda self, means: {"mood": "good"})
+    },
+    "Own.of_model returned {'mood': 'good'}, expected a dict of numbers by name": {
+        "problem": method(Classification, "of_model", lambda self, model: {"mood": "good"})
+    },
 }
 
 
