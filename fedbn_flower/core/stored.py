@@ -5,6 +5,7 @@ And what such a folder holds: a run, a sweep, a search, or the run of a Flower a
 
 import csv
 import json
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -29,7 +30,8 @@ DAMAGES = (
 def damage_as_user_errors(key: str, folder: object) -> Iterator[None]:
     """Raise a UserError of one line, which begins with the key, for what a damaged folder of results raises.
 
-    A pipe that nobody reads is not meant: it is where the output goes.
+    A fault of ours may raise the same, so the line says where. A pipe that nobody reads is not meant: it is
+    where the output goes.
     """
     try:
         yield
@@ -37,7 +39,11 @@ def damage_as_user_errors(key: str, folder: object) -> Iterator[None]:
         raise
     except DAMAGES as error:
         why = f"{type(error).__name__}: {ascii(str(error))[1:-1]}"[:LONGEST]
-        raise UserError(f"{key}: {str(folder)!r} cannot be read: a file in it is damaged ({why})") from error
+        *_, last = traceback.extract_tb(error.__traceback__)
+        raise UserError(
+            f"{key}: {str(folder)!r} cannot be read: a file in it is damaged, or this is a fault of "
+            f"fedbn-flower ({why}; {Path(last.filename).name}, line {last.lineno})"
+        ) from error
 
 
 def json_object(path: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from fedbn_flower import Result, UserError, simulate
 from fedbn_flower.annexes import is_present
 from fedbn_flower.api import result as results
 from fedbn_flower.cli import main, report_commands
-from fedbn_flower.results.report import write_report
+from fedbn_flower.results.report import sections_of_a_run, write_report
 
 from .written import METRICS, summary_of, write_run, write_sweep
 
@@ -144,6 +144,15 @@ def test_a_damaged_run_is_read_or_refused_in_a_line(place, capsys, change):
     for read in ("history", "clients", "summary", "predictions"):
         with suppress(UserError):
             getattr(Result(place / "run"), read)
+
+
+def test_a_fault_of_a_section_of_ours_is_not_told_as_a_damaged_file_alone(tmp_path, monkeypatch, capsys):
+    write_run(tmp_path / "run", summary_of([0.5, 0.6]), METRICS)
+    monkeypatch.setitem(sections_of_a_run.SECTIONS, "Costs", len)
+    monkeypatch.setattr(report_commands, "write_report", write_report)
+    assert main(["report", str(tmp_path / "run")]) == 2
+    said = "damaged, or this is a fault of fedbn-flower (TypeError: object of type 'Run' has no len(); "
+    assert said in capsys.readouterr().err
 
 
 VALUES = (None, [], {}, "", "\x1b[2J", -1, 1e400, "nan", [1], {"a": {}})
