@@ -19,6 +19,8 @@ from ..core.free_memory import regular
 from ..core.session_objects import is_session_name
 from ..core.stored import CONFIG, EXPERIMENT, damage_as_user_errors
 from ..core.text import command, joined, number_of
+from ..job.checks.unused_keys import has_statistics
+from ..job.inputs import RunInputs
 from ..privacy.private_run import against_server
 from ..records.checkpoint import Checkpoint, RunTotals
 from ..records.summary import Summary
@@ -165,10 +167,11 @@ def check_data(federation: Federation) -> None:
             LOGGER.warning("resume: %s has changed since the run was started; the new code is used", file)
 
 
-def warn_of_rounds(config: RunConfig, done: int) -> None:
+def warn_of_rounds(inputs: RunInputs, done: int) -> None:
     """Say what goes by ``rounds``, if there are now others: then the run is no longer one from the start."""
+    config = inputs.config
     before = read_configuration(Path(config.resume)).get("rounds", config.rounds)
-    found = [f"{key} {value!r}" for key, value in _going_by_rounds(config)]
+    found = [f"{key} {value!r}" for key, value in _going_by_rounds(inputs)]
     if done == before and done % config.evaluate_every:
         found.append(f"evaluate-every {config.evaluate_every}")
     if before != config.rounds and found:
@@ -179,14 +182,14 @@ def warn_of_rounds(config: RunConfig, done: int) -> None:
         )
 
 
-def _going_by_rounds(config: RunConfig) -> Iterator[tuple[str, UserConfigValue]]:
+def _going_by_rounds(inputs: RunInputs) -> Iterator[tuple[str, UserConfigValue]]:
     """The keys and values by which what a round does depends on how many there are."""
-    values = config.to_user_config()
+    values = inputs.config.to_user_config()
     for key in ("client-lr-schedule", "server-lr-schedule"):
         if Schedule.parse(str(values[key])).goes_by_rounds:
             yield key, values[key]
     for one in named(values):
-        if "rounds" in flags(one.cls) and not values.get("fix-from"):
+        if "rounds" in flags(one.cls) and not values.get("fix-from") and has_statistics(inputs):
             yield one.kind, one.name
 
 

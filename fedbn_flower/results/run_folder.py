@@ -99,7 +99,7 @@ class RunFolder(Observer):
         path, federation = self.path, self.federation
         manifest = build_manifest(federation)
         if last_round:
-            warn_of_rounds(federation.config, last_round)
+            warn_of_rounds(federation.inputs, last_round)
             manifest = of_resumed(manifest, path)
         write_atomically(path / CONFIG, json_text(manifest, indent=2) + "\n")
         with damage_as_user_errors("resume", path) if last_round else nullcontext():

@@ -117,9 +117,14 @@ def _no_frozen_statistics(inputs: RunInputs, _: Caller) -> bool:
     return constant_entries(initial.module, initial.constant) == initial.constant
 
 
-def _no_statistics(inputs: RunInputs, _: Caller) -> bool:
+def has_statistics(inputs: RunInputs) -> bool:
+    """Whether a model of the run has BatchNorm statistics."""
     names = range(len(models_named(inputs.config.model)))
-    return not any(batch_norm_statistics(inputs.initial(i).module) for i in names)
+    return any(batch_norm_statistics(inputs.initial(i).module) for i in names)
+
+
+def _no_statistics(inputs: RunInputs, _: Caller) -> bool:
+    return not has_statistics(inputs)
 
 
 def _nothing_to_replace(inputs: RunInputs, caller: Caller) -> bool:

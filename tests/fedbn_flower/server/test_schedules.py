@@ -151,8 +151,9 @@ def test_with_more_rounds_the_later_ones_are_those_of_a_run_of_so_many(finished,
             "evaluate-every 3",
         ),
         ({"client": "fixbn", "fix_from": 2, "evaluate_every": 2, "client_lr_schedule": "step:1:0.5"}, ""),
+        ({"client": "fixbn", "norm": "layer"}, ""),
     ],
-    ids=["all", "nothing"],
+    ids=["all", "nothing", "no statistics"],
 )
 def test_what_goes_by_the_number_of_rounds_is_said_where_it_changes(finished, tmp_path, caplog, keys, said):
     finished(tmp_path, **keys, rounds=2)
