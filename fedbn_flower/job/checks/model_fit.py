@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedbn_flower.clients import (
     Classification,
@@ -383,23 +384,32 @@ def _check_head(config: RunConfig, problem: Problem, model: nn.Module, name: str
     return found.shape[1]
 
 
-FEW = 50
-"""Fewer validation examples at a site give a warning."""
+FEW, FEW_EVENTS = 50, 10
+"""Fewer validation examples at a site, or fewer outside the most frequent class, give a warning."""
 
 
 def of_few_cases(inputs: RunInputs) -> Iterator[str]:
-    """Yield a warning of sites that recalibrate on few validation examples."""
+    """Yield a warning of sites that recalibrate on few validation examples, or on few events."""
     if inputs.config.recalibrate == "none" or not inputs.dataset.has_examples:
         return
     held_out = inputs.held_out_clients
-    sizes = {i: int(n) for i, n in enumerate(inputs.partitions.val.sizes) if i not in held_out}
-    few = [client for client, size in sizes.items() if size < FEW]
+    val, y = inputs.partitions.val, inputs.dataset.train.columns["y"]
+    sizes = {i: int(n) for i, n in enumerate(val.sizes) if i not in held_out}
+    rarer = {i: _outside_most_frequent(y[val[i]]) for i in sizes}
+    few = [client for client, size in sizes.items() if size < FEW or rarer[client] < FEW_EVENTS]
     if few:
         name = inputs.client_names[few[0]] if inputs.client_names else few[0]
         yield (
-            f"recalibrate: {len(few)} of {len(sizes)} clients have fewer than {FEW} validation examples "
-            f"(client {name} has {sizes[few[0]]}), so what they fit is uncertain"
+            f"recalibrate: {len(few)} of {len(sizes)} clients have fewer than {FEW} validation examples, or "
+            f"than {FEW_EVENTS} outside the most frequent class (client {name} has {sizes[few[0]]} and "
+            f"{rarer[few[0]]}), so what they fit is uncertain"
         )
+
+
+def _outside_most_frequent(targets: NDArray) -> int:
+    """Return how many targets are not of the most frequent class; of several labels, the fewest."""
+    of_labels = targets.T if targets.ndim > 1 else [targets]
+    return min(len(y) - int(np.unique(y, return_counts=True)[1].max(initial=0)) for y in of_labels)
 
 
 def of_recalibration(inputs: RunInputs) -> Iterator[Conflict]:

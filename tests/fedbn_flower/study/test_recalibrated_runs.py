@@ -262,9 +262,29 @@ def test_a_site_that_can_fit_nothing_is_named(run, tmp_path):
 def test_few_validation_examples_are_warned_of(run):
     few = run(**BINARY, **SHARE | {"val_fraction": 0.2}, recalibrate="temperature", rounds=1).folder
     assert [line for line in warnings_of(few) if "recalibrate" in line] == [
-        "recalibrate: 2 of 2 clients have fewer than 50 validation examples (client 0 has 30), so what they "
-        "fit is uncertain"
+        "recalibrate: 2 of 2 clients have fewer than 50 validation examples, or than 10 outside the most "
+        "frequent class (client 0 has 30 and 11), so what they fit is uncertain"
     ]
+
+
+def test_of_many_cases_few_events_are_warned_of_and_a_mean_says_who_has_none(run, tmp_path):
+    """Turin's 194 cases to fit on have 4 events, and none of its test cases is one."""
+    rng = np.random.default_rng(0)
+    for site, events in (("lyon", 250), ("turin", 10)):
+        (tmp_path / "t" / site).mkdir(parents=True)
+        for part, count, ill in (("train", 500, events), ("test", 40, 20 * (site == "lyon"))):
+            frame = pd.DataFrame({"a": rng.random(count), "ill": (np.arange(count) < ill) + 0})
+            frame.to_csv(tmp_path / "t" / site / f"{part}.csv", index=False)
+    keys = SHARE | {"label_column": "ill", "metrics": "auroc", "recalibrate": "temperature", "rounds": 1}
+    folder = run(dataset=str(tmp_path / "t"), **keys).folder
+    assert [line for line in warnings_of(folder) if line.startswith("recalibrate")] == [
+        "recalibrate: 1 of 2 clients have fewer than 50 validation examples, or than 10 outside the most "
+        "frequent class (client turin has 194 and 4), so what they fit is uncertain"
+    ]
+    rows = page(folder).rows
+    (both,) = (i for i, row in enumerate(rows) if "AUROC, recalibrated" in row)
+    mean = next(row for row in rows[both:] if row[0] == "mean over clients")
+    assert sum("(1 of 2 has none)" in cell for cell in mean) == 2
 
 
 def warnings_of(folder):

@@ -174,6 +174,8 @@ class Pair(NamedTuple):
     other: OfClient
     ends: Mapping[str, Any]
     other_ends: Mapping[str, Any]
+    clients: Sequence[Mapping[str, OfClient]] = (NOBODY, NOBODY)
+    """Over which both are means, if they are."""
 
 
 def twice(
@@ -223,7 +225,9 @@ def _pairs(run: Run, found: NewClients, intervals: Mapping[str, Any]) -> Iterato
     )
     for model, before, other, key in of_groups:
         if other:
-            yield Pair(MODELS[model], before or {}, other, of_plain.get(key, {}), intervals.get(key, {}))
+            over = (NOBODY, NOBODY) if model == "pooled" else (plain.clients, found.clients)
+            ends = of_plain.get(key, {}), intervals.get(key, {})
+            yield Pair(MODELS[model], before or {}, other, *ends, over)
     if len(found.clients) > MAX_LISTED:
         return
     for number, client in found.clients.items():
@@ -234,8 +238,9 @@ def _pairs(run: Run, found: NewClients, intervals: Mapping[str, Any]) -> Iterato
 
 def _cells(pair: Pair, metrics: Sequence[str]) -> Iterator[str]:
     for name in metrics:
-        for values, ends in ((pair.plain, pair.ends), (pair.other, pair.other_ends)):
-            yield with_interval(name, shown(name, values.get(name)), ends.get(name))
+        both = (pair.plain, pair.ends), (pair.other, pair.other_ends)
+        for (values, ends), clients in zip(both, pair.clients, strict=True):
+            yield with_interval(name, shown_mean(name, values, clients), ends.get(name))
 
 
 def _number(value: float | None) -> str:
