@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ..core.stored import rows_of
+from ..core.text import listed
 from ..records.cases import ID, OF_CLASS, SCORE, SITE, TARGET, is_binary, predictions_of
+from ..records.metrics import spelt
 from ..records.summary import OfClasses
 from .report.tables import Table
 from .run_reader import Run
 
 CASES, EVENTS = "held-out cases", "events"
 ALL_SITES = "all sites"
-MOST_SITES, MOST_CLASSES = 40, 12
+MOST_SITES, MOST_CLASSES, MOST_NAMED = 40, 12, 5
 DIVIDES = ("partition", "num-clients", "seed")
 Counts = Mapping[str, Mapping[str, int]]
 """Cases by site and class; of numbers, the class is an empty text."""
@@ -102,6 +104,20 @@ def divided_otherwise(runs: Iterable[Run]) -> str:
     }
     words = "runs divide the data into other clients, so client 0 of one is not client 0 of another"
     return words if len(found) > 1 else ""
+
+
+def without_a_value(runs: Iterable[Run]) -> str:
+    """Return words that say which clients lack the metric that runs are compared by; nothing if none does."""
+    lacking: dict[str, None] = {}
+    metric = ""
+    for run in runs:
+        clients = {} if run.summary.left_out else run.summary.clients
+        without = [i for i, found in clients.items() if found.get(run.main_metric) is None]
+        if 0 < len(without) < len(clients):
+            lacking |= dict.fromkeys(run.client_names.get(int(i), f"client {i}") for i in without)
+            metric = spelt(run.main_metric)
+    names = listed([*lacking], MOST_NAMED)
+    return f"no {metric} of {names}, so what is over clients is over the others" if names else ""
 
 
 def cases_of_each_class(runs: Sequence[Run]) -> str:

@@ -15,7 +15,7 @@ from ..records.metrics import PERCENT, percent
 from ..records.summary import Summary, tested_on
 from ..results import report
 from ..results.composition import Private, added_up
-from ..results.held_out import CASES, compared_cases_table, divided_otherwise
+from ..results.held_out import CASES, compared_cases_table, divided_otherwise, without_a_value
 from ..results.plotting.plots import save_figure
 from ..results.progress import cell_name, values_of
 from ..results.rare_event import Candidate, led_together
@@ -237,8 +237,8 @@ class Comparison:
         metrics = (f"{by} in %" if by in PERCENT else by for by in self._compared_by())
         tested = tested_on(run.summary for run in self._runs.values())
         labels = over_labels(run.config.get("problem") for run in self._runs.values())
-        divided = divided_otherwise(self._runs.values())
-        return "; ".join(filter(None, [f"{', '.join(metrics)}{deviation}", tested, divided, labels]))
+        divided, lacking = divided_otherwise(self._runs.values()), without_a_value(self._runs.values())
+        return "; ".join(filter(None, [f"{', '.join(metrics)}{deviation}", tested, divided, lacking, labels]))
 
     def _compared_by(self) -> list[str]:
         """The metrics that the runs are compared by; several if their problems differ."""

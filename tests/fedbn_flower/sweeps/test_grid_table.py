@@ -53,6 +53,18 @@ def test_clients_held_out_have_columns_by_number(configured, tmp_path):
     assert list(row.values())[-6:] == output
 
 
+def test_clients_without_the_metric_are_named_beside_the_mean_over_the_others(configured, tmp_path):
+    grid = Comparison(tmp_path)
+    for seed in (0, 1):
+        found = summary(0.5, 0.5, [0.4, 0.6, 0.1])
+        del found["clients"]["2"]["accuracy"]
+        add_run(grid, configured(seed=seed), found)
+    said = "no accuracy of client 2, so what is over clients is over the others"
+    assert said in (tmp_path / "grid.md").read_text()
+    WRITE_REPORT(tmp_path)
+    assert f"N{said[1:]}." in (tmp_path / "report.html").read_text()
+
+
 def test_runs_that_learn_different_things_have_columns_and_a_title_of_both(configured, tmp_path):
     grid = Comparison(tmp_path, ["dataset"])
     add_run(grid, configured(dataset="digits"), summary(0.5, 0.5, []))

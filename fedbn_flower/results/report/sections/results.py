@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ....records.metrics import heading, spelt
 from ....records.summary import tested_on
-from ...held_out import cases_of_each_class, divided_otherwise, held_out_table
+from ...held_out import cases_of_each_class, divided_otherwise, held_out_table, without_a_value
 from ...plotting.drawer import drawn_of_run
 from ...plotting.plots import metric_names
 from ...plotting.report_plots import client_curves, learning_rates, metric_curve, partition_counts
@@ -32,7 +32,8 @@ def means(runs: Iterable[Run]) -> str:
     if any(run.told for run in runs):
         return ""
     labels = over_labels(run.config.get("problem") for run in runs)
-    said = (tested_on(run.summary for run in runs), divided_otherwise(runs), labels)
+    lacking = without_a_value(runs) if len(runs) > 1 else ""  # of one run each mean says how many
+    said = (tested_on(run.summary for run in runs), divided_otherwise(runs), lacking, labels)
     return " ".join([*(f"{words[:1].upper()}{words[1:]}." for words in said if words), MEANS])
 
 
