@@ -45,6 +45,7 @@ def _computed(inputs: RunInputs, partition_id: int) -> Iterator[Note]:
     yield Note("target", _target(dataset))
     yield from notes_of(dataset)
     yield Note("inputs", _inputs(dataset))
+    yield from _standardised(inputs, partition_id)
     if (units := inputs.protected_units) is not None:
         count = len(np.unique(units))
         of_one = f"rows with one value of {inputs.config.dp_unit!r}"
@@ -146,6 +147,17 @@ def _inputs(dataset: Dataset) -> str:
         ]
         return f"{len(found)} column{'s' * (len(found) > 1)}: {listed(found, MAX_SHOWN)}"
     return _size(dataset)
+
+
+def _standardised(inputs: RunInputs, partition_id: int) -> Iterator[Note]:
+    """Say by which rows a table's numbers are standardised, and so filled where they are missing."""
+    kind, normalize = inputs.dataset.kind, inputs.config.normalize
+    has_numbers = isinstance(kind, Table) and any(not words for _, words, _ in columns_of(kind))
+    if has_numbers and not inputs.initial(partition_id).spec.integers and not inputs.prepares_publicly:
+        whose = "all training rows" if normalize else "each client's own training rows"
+        by = f"the mean and deviation of {whose}"
+        by = "the medians of the clients' means and deviations" if normalize == "median" else by
+        yield Note("inputs", f"numbers are standardised by {by}")
 
 
 def _size(dataset: Dataset) -> str:

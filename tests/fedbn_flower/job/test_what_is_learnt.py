@@ -52,6 +52,24 @@ def test_a_table(configured, patients):
     assert found["examples"][0] == "16 to train on, 4 to test on"
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({}, ["numbers are standardised by the mean and deviation of each client's own training rows"]),
+        ({"normalize": True}, ["numbers are standardised by the mean and deviation of all training rows"]),
+        (
+            {"normalize": "median"},
+            ["numbers are standardised by the medians of the clients' means and deviations"],
+        ),
+        ({"columns": "sex"}, []),
+    ],
+)
+def test_a_table_says_by_which_rows_its_numbers_are_standardised(configured, patients, keys, said):
+    """Methods and model card have these words, too: they said nothing of it."""
+    config = configured(partition="natural:hospital", num_clients=2, **patients, **keys)
+    assert [line for line in dict(lines(config))["inputs"] if "standardised" in line] == said
+
+
 def test_a_label_column_that_was_found_is_a_guess(configured, tmp_path):
     (tmp_path / "t.csv").write_text(PATIENTS.replace("ill", "outcome"))
     config = configured(dataset=str(tmp_path / "t.csv"), partition="iid", model="linear", client="shared")
