@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from ..names import parts
 from ..privacy.in_words import not_held
 from ..records.metrics import spelt
 from ..records.summary import OfClient
+from ..results.held_out import held_out_by_site
 from ..results.report.citations import OF_KEYS, citations, source
 from ..results.report.html import without_folders
 from ..results.report.results_table import results_table
@@ -166,6 +168,7 @@ def _facts(run: Run) -> dict[str, Any]:
     return {
         "who": f" ({joined(names)})" if run.client_names and 0 < len(names) <= MOST_NAMES else "",
         "new": _names(new),
+        "of_new": _of_new(run),
         "sizes": sizes,
         "each": f"{few:,}" if few == most else f"{few:,} to {most:,}",
         "held_out": _held_out(run),
@@ -232,6 +235,17 @@ def _names(clients: Mapping[str, OfClient]) -> list[str]:
 def _new_clients(run: Run) -> Mapping[str, OfClient]:
     """Return the sites that did not train."""
     return run.summary.new_clients.clients if run.summary.new_clients else {}
+
+
+def _of_new(run: Run) -> str:
+    """Return the examples of sites that did not train, with how many there are if the folder says so."""
+    found = held_out_by_site(run, new=True).values()
+    counts = Counter({name: sum(of.get(name, 0) for of in found) for of in found for name in of})
+    examples = f"{'' if run.summary.left_out else ' held-out'} examples"
+    if not counts:
+        return examples
+    events = f", {[*counts.values()][1]:,} of them events (`{run.event}`)" if len(counts) == 2 else ""
+    return f" {counts.total():,}{examples}{events}"
 
 
 def _held_out(run: Run) -> int:

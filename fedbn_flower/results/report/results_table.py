@@ -13,7 +13,7 @@ from .runs_by_seed import Sweep, common_metric, metrics_table, verdicts
 from .sections.intervals import Intervals
 from .tables import Table
 
-CROSS_FITTED = ", cross-fitted"
+CROSS_FITTED, NEW, THAT_TRAINED = ", cross-fitted", ", not trained on", " that trained"
 
 
 def results_table(found: Run | Sweep) -> Table:
@@ -37,7 +37,7 @@ def results_table(found: Run | Sweep) -> Table:
 def _of_run(run: Run) -> Table:
     """Return the main metric of each site and of all, with its interval and how many cases it is of.
 
-    Of a rare event the `LEADING` metrics stand beside it.
+    Of a rare event the `LEADING` metrics stand beside it. Sites that did not train follow on the others.
     """
     metric, found, counted = run.main_metric, Intervals.of(run), held_out_table([run])
     summary = led_by_rare_event(run).summary
@@ -45,6 +45,8 @@ def _of_run(run: Run) -> Table:
     header, counts = [], {}
     if counted:
         header, counts = [*counted.header[1:]], {site: numbers for site, *numbers in counted.rows}
+    if counted and (of_others := held_out_table([run], new=True)):
+        counts |= {site + NEW: numbers for site, *numbers in of_others.rows}
     digits = {name: decimals(name, (of.get(name) for of in summary.clients.values())) for name in names}
 
     def row(site: str, values: OfClient, intervals: Mapping[str, Any]) -> list[str]:
@@ -53,16 +55,23 @@ def _of_run(run: Run) -> Table:
             cells.append(shown(name, values.get(name), digits[name]))
             if name == metric:
                 cells.append(_ends(metric, intervals.get(metric), digits[name]))
-        return [*cells, *counts.get(site.removesuffix(CROSS_FITTED), [""] * len(header))]
+        counted_as = site.removesuffix(CROSS_FITTED).removesuffix(THAT_TRAINED)
+        return [*cells, *counts.get(counted_as, [""] * len(header))]
 
     rows = [
         row(name := str(client.get("name", number)), client, found.beside(name).intervals if found else {})
         for number, client in summary.clients.items()
     ]
     whole = summary.pooled or summary.mean or summary.global_ or {}
-    rows.append(row(ALL_SITES, whole, found.beside_pooled.intervals if found else {}))
+    every = ALL_SITES + THAT_TRAINED * bool(summary.new_clients)
+    rows.append(row(every, whole, found.beside_pooled.intervals if found else {}))
     if halves := summary.cross_fitted:
-        rows.append(row(ALL_SITES + CROSS_FITTED, halves.pooled or halves.mean or {}, {}))
+        rows.append(row(every + CROSS_FITTED, halves.pooled or halves.mean or {}, {}))
+    if new := summary.new_clients:
+        of_new = Intervals.of(run, new=True)
+        for number, client in new.clients.items():
+            name = str(client.get("name", number))
+            rows.append(row(name + NEW, client, of_new.beside(name).intervals if of_new else {}))
     columns = (column for name in names for column in [spelt(name), *["95 % interval"] * (name == metric)])
     return Table(["site", *columns, *header], rows)
 

@@ -179,16 +179,21 @@ def test_sites_that_did_not_train_are_named_and_said_to_be_tested(ran):
         run = ran(strategy="fedavg", client="shared", **keys)
         return paragraphs(run), run
 
-    written, _ = said(leave_one_site_out=True, left_out=1)
+    written, run = said(leave_one_site_out=True, left_out=1)
+    rows = [line for line in model_card(run).splitlines() if line.startswith(("| all sites", "| coarse"))]
+    (new,) = run.summary.new_clients.clients.values()
+    assert rows[0].startswith("| all sites that trained | ")
+    assert rows[1].startswith(f"| coarse, not trained on | {new['accuracy']:.1%}"[:-1])
+    assert rows[1].count("|") == rows[0].count("|")
     assert "Data of 4 sites (clear, coarse, faint and noisy) were used" in written["Data"]
     assert "The data of coarse were not trained on. The other sites had " in written["Data"]
     assert "all sites but the one left out trained" in written["Training"]
-    assert "The site left out evaluated the final model on all of its examples." in written["Evaluation"]
+    assert "The site left out evaluated the final model on all of its 449 examples." in written["Evaluation"]
     written, run = said(holdout_clients=2)
     names = [client["name"] for client in run.summary.new_clients.clients.values()]
     assert f"The data of {' and '.join(names)} were not trained on." in written["Data"]
     assert "all sites but 2 held out trained" in written["Training"]
-    assert "The others evaluated the final model on their held-out examples." in written["Evaluation"]
+    assert "The others evaluated the final model on their 180 held-out examples." in written["Evaluation"]
 
 
 def test_an_interval_without_bounds_is_left_empty(usual):
