@@ -78,18 +78,18 @@ def module_of(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
+SIZE = runpy.run_path(str(ROOT / "scripts/size"))
+
+
 @cache
-def tree_of(path):
-    return ast.parse(path.read_text())
-
-
-def statements(path):
-    """All statements of a file, wherever they are: an import is in no expression."""
-    left = [tree_of(path)]
-    while left:
-        yield (node := left.pop())
+def read(path):
+    """A file's imports, wherever they are, but that none is in an expression; and how long it is."""
+    left, found = [tree := ast.parse(path.read_text())], []
+    for node in left:
         blocks = (getattr(node, name, ()) for name in ("body", "orelse", "finalbody", "handlers", "cases"))
         left += [child for block in blocks for child in block]
+        found += [node] if isinstance(node, ast.Import | ast.ImportFrom) else []
+    return found, SIZE["lines"](path, tree)[0]
 
 
 @cache
@@ -100,10 +100,10 @@ def imports(path):
 
 def _imports(path):
     package = path.relative_to(ROOT).parent.parts
-    for node in statements(path):
+    for node in read(path)[0]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
+        else:
             base = package[: len(package) + 1 - node.level] if node.level else ()
             name = ".".join([*base, *filter(None, [node.module])])
             modules = {f"{name}.{alias.name}" for alias in node.names} & MODULES
@@ -198,10 +198,10 @@ def test_nothing_imports_itself_by_a_detour():
 
 def names_imported(path):
     """(module, name) of every import from Flower and Ray in a file; the name is None where it is a module."""
-    for node in statements(path):
+    for node in read(path)[0]:
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
+        elif not node.level:
             yield from ((node.module, alias.name) for alias in node.names)
 
 
@@ -269,12 +269,11 @@ def f(x):
 
 def test_the_core_fits_in_one_head(tmp_path):
     """Whoever has something new takes something away, or makes an annex of it."""
-    size = runpy.run_path(str(ROOT / "scripts/size"))
     file = tmp_path / "some.py"
     file.write_text(FOUR_AND_TWO)
-    assert size["lines"](file) == (4, 2)
-    core = (path for path in size["files"]() if size["room_of"](path) not in size["ANNEXES"])
-    assert 20_000 < sum(size["lines"](path, tree_of(path))[0] for path in core) <= 27_000
+    assert SIZE["lines"](file) == (4, 2)
+    core = (path for path in SIZE["files"]() if SIZE["room_of"](path) not in ANNEXES)
+    assert 20_000 < sum(read(path)[1] for path in core) <= 27_000
 
 
 def test_what_reads_imports_sees_them():

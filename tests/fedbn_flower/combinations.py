@@ -44,11 +44,13 @@ def covering():
     """Greedily: the one with the most pairs that have not met, until all have."""
     numbers = {}
     met = np.array([[numbers.setdefault(p, len(numbers)) for p in pairs(names)] for names in ALLOWED])
-    left = np.ones(len(numbers), bool)
-    while left.any():
-        best = left[met].sum(axis=1).argmax()
-        left[met[best]] = False
+    left, new = np.ones(len(numbers), int), np.full(len(met), met.shape[1])
+    while new.any():
+        best = new.argmax()
         yield dict(zip(KINDS, ALLOWED[best], strict=True))
+        for column, pair in zip(met.T, met[best], strict=True):
+            new -= left[pair] * (column == pair)
+            left[pair] = 0
 
 
 COVER = list(covering())

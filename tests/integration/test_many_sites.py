@@ -4,7 +4,6 @@ import pytest
 
 pytest.importorskip("fedbn_flower.consortium")
 
-from benchmarks import driven_sites, many_sites
 from fedbn_flower.config.making import run_config
 from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.server.federation import Federation
@@ -18,6 +17,8 @@ SITES, ROUNDS = 3, 3
 
 
 def test_driven_sites_train_the_model_of_a_simulation(tmp_path, cache_dir, undrawn_project, monkeypatch):
+    from benchmarks import driven_sites, many_sites  # late: FastAPI
+
     for name, value in SOONER.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(driven_sites, "BETWEEN_LOOKS", 0.5)

@@ -5,7 +5,6 @@ import os
 import shutil
 
 import numpy as np
-import onnxruntime
 import pandas as pd
 import pytest
 import torch
@@ -22,6 +21,8 @@ def outputs_of(path, inputs):
     if path.suffix == ".pt":
         with torch.no_grad():
             return torch.jit.load(path)(inputs).numpy()
+    import onnxruntime
+
     (outputs,) = onnxruntime.InferenceSession(path).run(["outputs"], {"inputs": inputs.numpy()})
     return outputs
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torchvision.models import resnet18
 
 from clients import FedBNClient, SiloBNClient
 from clients.modules.batch_norm import batch_norm_layers
@@ -155,6 +154,8 @@ def test_an_activation_inside_a_layer_of_timm_stays():
 
 
 def test_pretrained_values_and_what_is_frozen_are_kept():
+    from torchvision.models import resnet18  # late: seconds
+
     source = resnet18()
     for i, p in enumerate(source.parameters()):
         nn.init.constant_(p, i)
