@@ -102,6 +102,12 @@ def pytest_configure(config):
         settings.load_profile("exhaustive")
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Who wants quick tests does not even import a file of slow ones."""
+    if config.option.markexpr == "not slow" and collection_path.suffix == ".py":
+        return re.search(r"^pytestmark = .*mark\.slow", collection_path.read_text(), re.MULTILINE) and True
+
+
 def pytest_collection_modifyitems(config, items):
     cases = Counter()
     for item in items:
