@@ -151,10 +151,11 @@ def name_group(item):
 def pytest_collection_finish():
     """What stays to the end, thousands of tests and what they import, no collector has to walk again."""
     gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
     gc.enable()
-    for name, logger in logging.root.manager.loggerDict.items():
-        if name.partition(".")[0] == "torch" and isinstance(logger, logging.Logger):
-            logger.propagate = True  # pytest would put its handlers at each of them, six times a test
+    loggers = logging.root.manager.loggerDict
+    for name in [name for name in loggers if name.startswith(("bokeh.", "datasets.", "ray.", "torch."))]:
+        del loggers[name]  # pytest would look at each of them, six times a test
 
 
 def pytest_xdist_auto_num_workers(config):

@@ -10,7 +10,7 @@ import numpy as np
 from ..config.trust import code_in
 from ..core.text import listed
 from ..records.cases import GROUP, PREDICTED, SCORE, SITE, TARGET, predictions_of
-from .decisions import auroc
+from .statistics.delong import aurocs
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
@@ -86,7 +86,7 @@ def no_better_than_usual(table: DataFrame, names: Sequence[str]) -> Iterator[str
         else dict(enumerate(name for name in table if name.startswith(f"{SCORE}-")))
     )
     areas = [
-        auroc(table.assign(**{TARGET: (targets == one).astype(np.int64), SCORE: table[scores[one]]}))
+        aurocs(targets == one, table[scores[one]]).areas[0]
         for one in np.flatnonzero(counts).tolist()
         if one in scores
     ]

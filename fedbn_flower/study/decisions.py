@@ -19,6 +19,7 @@ from ..core.errors import not_allowed
 from ..core.text import are, number_of
 from ..records.cases import SCORE, SITE, TARGET, in_numbers
 from .statistics.cases import Cases
+from .statistics.delong import aurocs
 from .statistics.intervals import share
 
 if TYPE_CHECKING:
@@ -77,10 +78,8 @@ def counts_at(table: DataFrame, threshold: float) -> Counts:
 
 def auroc(table: DataFrame) -> float:
     """Return the area under the ROC curve; NaN without cases of both classes."""
-    from sklearn.metrics import roc_auc_score
-
     table = in_numbers(table)
-    return float(roc_auc_score(table[TARGET], table[SCORE])) if _has_both(table) else math.nan
+    return float(aurocs(table[TARGET] == 1, table[SCORE]).areas[0])
 
 
 def choose_threshold(table: DataFrame, rule: str) -> float:
