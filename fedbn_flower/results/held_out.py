@@ -108,16 +108,17 @@ def divided_otherwise(runs: Iterable[Run]) -> str:
 
 def without_a_value(runs: Iterable[Run]) -> str:
     """Return words that say which clients lack the metric that runs are compared by; nothing if none does."""
-    lacking: dict[str, None] = {}
-    metric = ""
+    lacking: dict[str, int] = {}
+    metric, runs = "", [*runs]
     for run in runs:
         clients = {} if run.summary.left_out else run.summary.clients
         without = [i for i, found in clients.items() if found.get(run.main_metric) is None]
         if 0 < len(without) < len(clients):
-            lacking |= dict.fromkeys(run.client_names.get(int(i), f"client {i}") for i in without)
+            names = [run.client_names.get(int(i), f"client {i}") for i in without]
+            lacking |= {name: lacking.get(name, 0) + 1 for name in names}
             metric = spelt(run.main_metric)
-    names = listed([*lacking], MOST_NAMED)
-    return f"no {metric} of {names}, so what is over clients is over the others" if names else ""
+    of = listed([*lacking], MOST_NAMED) + " in some runs" * ({*lacking.values()} != {len(runs)})
+    return f"no {metric} of {of}, so what is over clients is over the others" if lacking else ""
 
 
 def cases_of_each_class(runs: Sequence[Run]) -> str:

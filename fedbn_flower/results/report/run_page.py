@@ -12,6 +12,7 @@ from ...records.metrics import decimals, shown, spelt
 from ..held_out import CASES
 from ..rare_event import AUROC, CALIBRATION, SENSITIVITY, figures, rare_cases
 from ..run_reader import Run
+from ..summary import name_of_left_out
 from .html import key_values, page, paragraph, without_folders
 from .sections.client_tables import MODELS
 from .sections.closing import size
@@ -43,9 +44,15 @@ def title_of(run: Run) -> str:
     strategy, *further = (short(str(run.config.get(k))) for k in ("strategy", "client", "objective"))
     named = joined([strategy, *(name for name in further if name not in PLAIN)], "and")
     model = short(without_folders(str(run.config.get("model"))).rpartition(".py:")[2])
-    who = number_of(run.config.get("num-clients", 0), "client")
+    who = _who_trained(run)
     data = Path(run.dataset).name if Path(run.dataset).suffix else run.dataset
     return str(run.config.get("title") or f"{model} trained on {data} by {who} with {named}")
+
+
+def _who_trained(run: Run) -> str:
+    """Return how many clients trained, and of how many if not all did."""
+    count, new = run.config.get("num-clients", 0), run.config.get("holdout-clients")
+    return f"{count - new} of {number_of(count, 'client')}" if new else number_of(count, "client")
 
 
 def sentence(run: Run) -> str:
@@ -56,7 +63,7 @@ def sentence(run: Run) -> str:
     model, strategy, client, objective = (
         without_folders(str(config.get(key))) for key in ("model", "strategy", "client", "objective")
     )
-    clients = f"{number_of(config.get('num-clients', 0), 'client')} trained {model} on {run.dataset}"
+    clients = f"{_who_trained(run)} trained {model} on {run.dataset}"
     budget = f"{number_of(config.get('local-epochs', 0), 'local epoch')} per round"
     sentences = [
         f"{clients} (partition {config.get('partition')}), {budget}, with server rule "
@@ -72,6 +79,8 @@ def sentence(run: Run) -> str:
         sentences.append(f"The {took}{when}{rest}.")
     if (reason := summary.stopped) and done != requested:
         sentences.append(f"The run ended early: {ENDINGS.get(reason, reason)}.")
+    if summary.left_out:
+        sentences.append(f"{name_of_left_out(summary)} was left out, and tested on at the end.")
     if chosen := how_chosen(run):
         sentences.append(chosen)
     return " ".join(sentences)
@@ -92,7 +101,11 @@ def _key_metrics(run: Run) -> dict[str, str]:
     if found := summary.privacy:
         held = f", {found['claim']}" if not_held(found) else ""
         took = {f"epsilon{held} (delta {found['delta']:g})": f"{found['epsilon']:.3f}"}
-    return (_of_rare_event(run) or values | took) | _to_target(run)
+    left = {}
+    if new := summary.left_out:
+        of_new = (new.mean or {}).get(metric)
+        left = {f"{spelt(metric)}, {name_of_left_out(summary)}, left out": shown(metric, of_new, digits)}
+    return left | (_of_rare_event(run) or values | took) | _to_target(run)
 
 
 def _of_rare_event(run: Run) -> dict[str, str]:

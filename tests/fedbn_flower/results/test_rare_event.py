@@ -24,7 +24,7 @@ from fedbn_flower.results.report.sweep_page import curves_figure, metric_by_roun
 from fedbn_flower.results.run_reader import Run
 
 from .html_page import Page, page
-from .written import summary_of, write_run
+from .written import change_run, summary_of, write_run
 from .written_cases import summary_of_cases, write_cases
 
 NAMES = ["AUROC", "sensitivity at specificity 0.9", "expected over observed events"]
@@ -143,12 +143,23 @@ def test_a_site_that_is_left_out_is_compared_by_what_the_run_has_of_it(tmp_path)
     cases = two_sites((4, 3))
     of_all = summary_of_cases(cases)
     new = {"clients": {"1": of_all["clients"]["1"]}, "mean": of_all["mean"]}
-    left_out = of_all | {"new-clients": new, "new-clients-as-received": new}
+    left_out = of_all | {"new-clients": new, "new-clients-as-received": new, "eval-data": "local"}
     found = [
         led_by_rare_event(Run.read(write_cases(tmp_path / str(i), cases, summary=one))).main_metric
         for i, one in enumerate((of_all, left_out))
     ]
     assert found == ["auroc", "accuracy"]
+    change_run(tmp_path / "1", {"num-clients": 3, "holdout-clients": 1})
+    seen = page(tmp_path / "1").text
+    assert " trained on digits by 2 of 3 clients with " in seen["h1"][0]
+    assert seen["p"][0].startswith("2 of 3 clients trained ")
+    assert seen["p"][0].endswith(" turin was left out, and tested on at the end.")
+    assert (seen["dt"][0], seen["dd"][0]) == (
+        "accuracy, turin, left out",
+        f"{100 * new['mean']['accuracy']:.1f} %",
+    )
+    said = "its own held-out examples; the site left out is evaluated on all of its examples, none of"
+    assert any(said in text for text in seen["p"])
 
 
 def deaths():

@@ -63,6 +63,8 @@ def test_clients_without_the_metric_are_named_beside_the_mean_over_the_others(co
     assert said in (tmp_path / "grid.md").read_text()
     WRITE_REPORT(tmp_path)
     assert f"N{said[1:]}." in (tmp_path / "report.html").read_text()
+    add_run(grid, configured(seed=2), summary(0.5, 0.5, [0.4, 0.6, 0.1]))
+    assert said.replace("2,", "2 in some runs,") in (tmp_path / "grid.md").read_text()
 
 
 def test_runs_that_learn_different_things_have_columns_and_a_title_of_both(configured, tmp_path):
