@@ -21,6 +21,8 @@ MOST_CLASSES = 10
 MAX_SHOWN = 5
 MOST_SHOWN = 10
 """Classes without training examples in a warning."""
+CODES, NUMBERED = ("9", "99", "999", "-9", "-99", "-999"), ({"0", "1"}, {"1", "2"})
+"""Numbers that stand for unknown, and two classes beside which they do."""
 SHORT, LONG = 2, 3
 """Letters of a word that stands for another, at most, and of that one, at least."""
 OPPOSITES = (
@@ -75,6 +77,12 @@ def warn_about_labels(dataset: Dataset, stated: bool = False) -> Iterator[str]:
             f"label-column: classes? {shown} are different classes of {name!r}; if they mean the same, write "
             "one word for both"
         )
+    elif not stated and (code := _code(list(found))):
+        yield (
+            f"label-column: classes? {code!r} is a class of {name!r} beside two others, as a code for "
+            "unknown is; if nothing is known of these rows, leave the cells empty; else name the classes in "
+            "label-column"
+        )
     elif shifted := _shifted(dataset, words):
         yield (
             f"label-column: classes? {name!r} has the classes {shifted}; if they mean the same, number "
@@ -106,6 +114,12 @@ def _single(found: Mapping[str, int]) -> list[str]:
     return single if len(single) <= FEW_ODD and len(others) > 1 and min(others) >= LEAST else []
 
 
+def _code(words: Sequence[str]) -> str:
+    """Return the class that is probably a code for unknown, beside 0 and 1 or 1 and 2; else nothing."""
+    others = [word for word in words if word not in CODES]
+    return next(iter({*words} - {*others}), "") if len(words) == 3 and {*others} in NUMBERED else ""
+
+
 def same_in_pairs(words: Sequence[str]) -> list[tuple[str, str]]:
     """Return the words, as of classes, that probably mean the same, if each is such a one."""
     by_word = {same_word(word): word for word in words}
@@ -131,6 +145,7 @@ def _shifted(dataset: Dataset, words: list[str]) -> str:
         tuple(sorted({int(float(words[k])) for k in np.unique(y[whose == i])}))
         for i in range(whose.max() + 1)
     }
+    found = {some for some in found if not any({*some} < {*more} for more in found)}  # without an event
     if len(found) != 2:
         return ""
     low, high = sorted(found)

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from ..config.named_algorithms import NOT_GIVEN
+from ..data.labels import spelt_alike
 from ..job.group_sides import sides_of, warn_about_groups_on_both
 from ..job.inputs import RunInputs
 from .copies import warn_about_contradictions, warn_about_copies, warn_about_same_clients
@@ -28,6 +29,12 @@ def warn_about_data(inputs: RunInputs) -> Iterator[str]:
         yield from warn_about_groups_on_both(inputs, sides_of(inputs))
         yield from warn_about_labels(dataset, config.predict != "auto" or "=" in config.label_column)
         yield from warn_about_same_clients(dataset)
+        if same := spelt_alike(inputs.client_names or ()):
+            shown = "; ".join(" and ".join(map(repr, several)) for several in same)
+            yield (
+                f"partition: sites? {shown} differ only in case or blanks; if they are one site, write one "
+                "name: it is several clients, and left out it is trained on all the same"
+            )
         parts = Parts.of_clients(shares, inputs.client_names)
         yield from warn_about_scales(dataset, parts)
         yield from warn_about_parts(dataset, parts)

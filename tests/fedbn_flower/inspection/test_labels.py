@@ -1,9 +1,13 @@
 """Labels that are no examples, and classes that mean the same; `data_as_it_comes` has whole files."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from fedbn_flower.inspection.targets import warn_about_labels
+from fedbn_flower.inspection.warnings import warn_about_data
+from fedbn_flower.job.inputs import inputs_of
 
 from .frames import dataset_of
 
@@ -39,6 +43,32 @@ def test_classes_of_one_row_or_in_two_spellings_are_doubted(labels, line):
     assert said_of(labels) == [f"label-column: classes? {line}"]
 
 
+@pytest.mark.parametrize(("labels", "code"), [([0, 1, 9], "9"), ([1, 2, 99], "99"), ([-9, 0, 1], "-9")])
+def test_a_code_for_unknown_beside_two_classes_is_doubted(labels, code):
+    (line,) = said_of(labels * 20)
+    assert line.startswith(
+        f"label-column: classes? {code!r} is a class of 'label' beside two others, as a code "
+    )
+    assert said_of(labels * 20, stated=True) == []
+
+
+def test_a_site_without_events_hides_no_other_numbering():
+    data = dataset_of({"age": np.arange(50) % 7, "label": [0, 1] * 10 + [1, 2] * 10 + [0] * 10}, "label")
+    sites = np.repeat(["lyon", "turin", "graz"], [20, 20, 10])
+    (line,) = warn_about_labels(replace(data, train=replace(data.train, groups=sites)))
+    assert "'label' has the classes 0, 1 at some clients and 1, 2 at the others" in line
+
+
+def test_sites_in_two_spellings_are_doubted(configured, tmp_path):
+    """Left out in turn, each would be trained on under its other name."""
+    rows = [f"{i % 7},{i % 2},{['Lyon', 'lyon ', 'Turin'][i % 3]}" for i in range(60)]
+    (tmp_path / "t.csv").write_text("\n".join(["age,ill,site", *rows]))
+    keys = {"label_column": "ill", "partition": "natural:site", "num_clients": 3}
+    said = [*warn_about_data(inputs_of(configured(dataset=str(tmp_path / "t.csv"), **keys)))]
+    (line,) = [line for line in said if "sites?" in line]
+    assert line.startswith("partition: sites? 'Lyon' and 'lyon ' differ only in case or blanks; ")
+
+
 def test_numbers_that_are_classes_but_for_a_mean_are_doubted():
     found = "predict: classes? 40 of {} values of 'label' are one of 0, 1, and not {}: " + LEARNT
     assert said_of([*FEW, 0.475]) == [found.format(41, "0.475")]
@@ -52,7 +82,8 @@ def test_what_is_stated_is_no_doubt(labels):
 
 
 @pytest.mark.parametrize(
-    "words", ["T1 T1a T2 T2a", "A B AB 0", "N NE S SE", "Yes No Unknown", "0 1 2 3 4 5 6 7 8 9"]
+    "words",
+    ["T1 T1a T2 T2a", "A B AB 0", "N NE S SE", "Yes No Unknown", "0 1 2 3 4 5 6 7 8 9", "7 8 9", "0 9"],
 )
 def test_other_words_are_classes(words):
     assert said_of(words.split() * 12) == []
