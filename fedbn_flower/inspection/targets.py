@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from ..core.text import listed
 from ..data.dataset import Dataset
+from ..data.events import RARE
 from ..data.labels import NUMBER, same_word
 from ..data.numeric import Table, are_labels
 
@@ -88,6 +89,11 @@ def warn_about_labels(dataset: Dataset, stated: bool = False) -> Iterator[str]:
             f"label-column: classes? {name!r} has the classes {shifted}; if they mean the same, number "
             "them alike"
         )
+    elif swapped := _swapped(dataset, words):
+        yield (
+            f"label-column: classes? {swapped}; if they are the other way round there, write them as "
+            "elsewhere"
+        )
 
 
 def _of_numbers(name: str, values: np.ndarray, counts: np.ndarray) -> Iterator[str]:
@@ -152,6 +158,22 @@ def _shifted(dataset: Dataset, words: list[str]) -> str:
     if len(low) < 2 or high != tuple(number + 1 for number in low) or high[:-1] != low[1:]:
         return ""
     return f"{', '.join(map(str, low))} at some clients and {', '.join(map(str, high))} at the others"
+
+
+def _swapped(dataset: Dataset, words: list[str]) -> str:
+    """Return how frequent a class is at the one natural client of three or more at which it is not rare."""
+    groups, y = dataset.train.groups, dataset.train.columns["y"]
+    if groups is None or len(words) != 2:
+        return ""
+    names, whose = np.unique(groups, return_inverse=True)
+    sizes = np.bincount(whose)
+    share = np.bincount(whose, y)[sizes >= LEAST] / sizes[sizes >= LEAST]
+    for word, of_class in ((words[1], share), (words[0], 1 - share)):
+        *others, most = np.sort(of_class) if len(share) > 2 else (0, 0)
+        if most >= 1 - RARE and max(others) <= RARE:
+            where = names[sizes >= LEAST][of_class.argmax()]
+            return f"{most:.0%} are {word!r} at {where}, and at most {max(others):.0%} at the others"
+    return ""
 
 
 def warn_about_targets(

@@ -59,6 +59,21 @@ def test_a_site_without_events_hides_no_other_numbering():
     assert "'label' has the classes 0, 1 at some clients and 1, 2 at the others" in line
 
 
+@pytest.mark.parametrize(("ill", "doubted"), [((2, 4, 18), True), ((18, 16, 1), True), ((2, 4, 12), False)])
+def test_a_site_whose_classes_are_the_other_way_round_is_doubted(ill, doubted):
+    """Of 20 rows at each of three sites so many are 1."""
+    data = dataset_of(
+        {"age": np.arange(60) % 7, "label": [int(i < n) for n in ill for i in range(20)]}, "label"
+    )
+    sites = np.repeat(["bern", "graz", "ulm"], 20)
+    said = [*warn_about_labels(replace(data, train=replace(data.train, groups=sites)))]
+    word, most, others = ("1", "90%", "20%") if ill[2] == 18 else ("0", "95%", "20%")
+    line = (
+        f"label-column: classes? {most} are {word!r} at ulm, and at most {others} at the others; if they are "
+    )
+    assert said == ([f"{line}the other way round there, write them as elsewhere"] if doubted else [])
+
+
 def test_sites_in_two_spellings_are_doubted(configured, tmp_path):
     """Left out in turn, each would be trained on under its other name."""
     rows = [f"{i % 7},{i % 2},{['Lyon', 'lyon ', 'Turin'][i % 3]}" for i in range(60)]
