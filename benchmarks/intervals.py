@@ -125,23 +125,27 @@ def of_values(patients: int, value: Callable[[NDArray], NDArray], pictures: int 
 
 
 def coverage(
-    draw: Draw, metrics: Mapping[str, CaseMetric], repetitions: int, of: str = "pooled", draws: int = DRAWS
-) -> dict[str, list[bool]]:
-    """Return of each metric whether its intervals hold the true value, of the draws that have one."""
+    draw: Draw, metrics: Mapping[str, CaseMetric], repetitions: int, *of: str
+) -> dict[tuple[str, str], list[bool]]:
+    """Return of each part and metric whether the true value is held, of the draws with an interval."""
     rng = np.random.default_rng(0)
     small = draw(rng, 1)
     large = draw(rng, -(-MANY // len(small)))
     true = {
-        name: metric.value(large) if of == "pooled" else np.mean([metric.value(site) for site in large])
+        (part, name): metric.value(large)
+        if part == "pooled"
+        else np.mean([metric.value(site) for site in large])
+        for part in of
         for name, metric in metrics.items()
     }
-    found: dict[str, list[bool]] = {name: [] for name in metrics}
+    found: dict[tuple[str, str], list[bool]] = {key: [] for key in true}
     for repetition in range(repetitions):
-        intervals = intervals_of_cases(draw(rng, 1), metrics, repetition, draws)[of]
-        for name, one in intervals.items():
-            assert isinstance(one, Interval)
-            if not np.isnan(one.low):
-                found[name].append(bool(one.low <= true[name] <= one.high))
+        intervals = intervals_of_cases(draw(rng, 1), metrics, repetition, DRAWS)
+        for part in of:
+            for name, one in intervals[part].items():
+                assert isinstance(one, Interval)
+                if not np.isnan(one.low):
+                    found[part, name].append(bool(one.low <= true[part, name] <= one.high))
     return found
 
 
@@ -223,7 +227,7 @@ def main() -> None:
         for number, (row, draw) in enumerate(rows().items()):
             if not chosen or number in chosen:
                 held = coverage(draw, metrics, given.repetitions, of)
-                cells = (text(held[metric], given.repetitions) for metric in metrics)
+                cells = (text(held[of, metric], given.repetitions) for metric in metrics)
                 print(f"| {row} | {' | '.join(cells)} |", flush=True)
 
 

@@ -21,6 +21,7 @@ from torch.utils.data import TensorDataset
 
 pytest.importorskip("fedbn_flower.apps")
 pytest.importorskip("fedbn_flower.consortium")
+pytest.importorskip("fedbn_flower.estimate")
 pytest.importorskip("fedbn_flower.exports")
 pytest.importorskip("fedbn_flower.watch")
 
@@ -32,6 +33,7 @@ from fedbn_flower.cli import main
 from fedbn_flower.consortium.command import consortium_parser
 from fedbn_flower.consortium.local import LOG, PID
 from fedbn_flower.core.named_call import is_of_library
+from fedbn_flower.estimate.runs import Speed
 from fedbn_flower.exports.model import FORMATS
 from fedbn_flower.job.checks.unused_keys import FLOWER, SEARCH, SIMULATION
 from fedbn_flower.watch.command import watch_parser
@@ -240,8 +242,12 @@ def may_be_tried(words):
     {" ".join(w): w for found in COMMANDS.values() for w in found if may_be_tried(w)}.values(),
     ids=" ".join,
 )
-def test_a_command_on_built_in_data_would_run(words, at_desk, cache_dir, capsys):
-    """With ``--dry-run``: the data are read and divided, the model and the algorithms made."""
+def test_a_command_on_built_in_data_would_run(words, at_desk, cache_dir, capsys, monkeypatch):
+    """With ``--dry-run``: the data are read and divided, the model and the algorithms made.
+
+    How fast these are is measured in tests/fedbn_flower/estimate.
+    """
+    monkeypatch.setattr("fedbn_flower.estimate.runs.speed_of", lambda config: Speed(0, 0, 0, 0))
     given = [word for word in flags_of_simulation(words) if word != "--dry-run"]
     if "--run-dir" in given:  # another test may have made that folder
         place = given.index("--run-dir")

@@ -54,7 +54,7 @@ def run_commands(page, cache_dir):
         assert main([*arguments, *here * (arguments[0] != "compare")]) == 0, words
 
 
-@pytest.mark.usefixtures("pictures_not_drawn", "few_draws")
+@pytest.mark.usefixtures("pictures_not_drawn", "few_draws", "empty_figures")
 @pytest.mark.parametrize("page", FIGURES)
 def test_every_job_has_its_figures_by_site_and_inspect_says_what_is_quoted(page, cache_dir, tmp_path):
     if page == "volumes":

@@ -150,7 +150,7 @@ LEAST_SQUARES = {"client": "shared", "batch_size": 0, "client_lr": RATE, "fracti
 def test_drift_is_what_feddyn_and_scaffold_correct(configured, problem, strategy, objective, weighting):
     """FedAvg stops where its local steps pull it to, which is known beforehand; the others go on."""
     config = configured(
-        dataset="quadratic:4", num_clients=CLIENTS, strategy=strategy, objective=objective, rounds=30,
+        dataset="quadratic:4", num_clients=CLIENTS, strategy=strategy, objective=objective, rounds=16,
         local_epochs=STEPS, weighting=weighting, settings="alpha=1" if strategy == "feddyn" else "",
         **LEAST_SQUARES,
     )  # fmt: skip

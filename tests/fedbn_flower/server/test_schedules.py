@@ -81,10 +81,12 @@ def test_every_message_has_the_rate_of_its_round(configured):
 @pytest.mark.parametrize("name", WITH_RATE)
 def test_every_rule_with_a_rate_steps_by_that_of_the_round(configured, name):
     """With half the rate in round 1 it comes to what it comes to with half the rate; without, to another."""
-    keys = {"strategy": name, "rounds": 2, "client": "shared", "model": "mlp-bn", **PARTNERS.get(name, {})}
+    keys = {"strategy": name, "client": "shared", "model": "mlp-bn", "batch_size": 512} | PARTNERS.get(
+        name, {}
+    )
     scheduled, _ = ran(configured(**keys, server_lr=0.5, server_lr_schedule="warmup:1+constant"))
-    half, _ = ran(configured(**keys, server_lr=0.25))
-    full, _ = ran(configured(**keys, server_lr=0.5))
+    half, _ = ran(configured(**keys, server_lr=0.25, rounds=1))
+    full, _ = ran(configured(**keys, server_lr=0.5, rounds=1))
     assert_equal(scheduled.models[0], half.models[0])
     assert not np.array_equal(scheduled.models[0]["1.weight"], full.models[0]["1.weight"])
     assert scheduled.rates == [{"server-lr": 0.25}, {"server-lr": 0.5}]

@@ -68,7 +68,6 @@ CASES = [
     {"strategy": "fedadam", "client": "shared", "num_clients": 16},  # in lockstep, summed by groups
     {"strategy": "fedavg", "client": "fedbn", "mean": "median", "num_clients": 9},  # nothing is summed
     {"strategy": "fedavgm", "client": "silobn", "mean": "centered-clip:0.1", "num_clients": 9},
-    {"strategy": "fednova", "client": "shared", "mean": "bulyan:1", "num_clients": 9},
 ]
 
 
