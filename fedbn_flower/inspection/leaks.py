@@ -1,6 +1,6 @@
 """Find features that alone determine the target: a copy of it, an id, a row number or a date."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import lgamma, log
 from typing import NamedTuple
 
@@ -12,11 +12,13 @@ from ..data.dataset import Dataset
 from ..data.numeric import Numeric, Table
 from ..data.statistics import columns_of, spread
 from .copies import hashes
-from .inputs import CELLS, CHANCE, FEWEST, MAX_SHOWN
+from .inputs import CELLS, CHANCE, FEWEST, LEAST, MAX_SHOWN
 
 BY_VALUE, BY_THRESHOLD, BY_ORDER = "by its value", "by thresholds", "by its order"
 MOST_FEATURES = 2**15
 MAX_TARGETS = 8
+MOST_SUMMED, EXACT = 2**6, 1e-3
+"""Encoded columns of which a target may be a sum, and how far it is off, in its deviations."""
 
 Codes = NDArray[np.int64]
 
@@ -37,7 +39,7 @@ class Column(NamedTuple):
 
 
 def warn_about_leaks(dataset: Dataset) -> Iterator[str]:
-    """Yield a warning if features alone determine a target on the training rows.
+    """Yield a warning if features alone determine a target on the training rows, or a sum of a table's does.
 
     A feature does so by its value if no value has two targets, though values occur again; by thresholds if
     the rows in its order have each class once in a row; and of targets that are numbers by its order, if
@@ -73,6 +75,30 @@ def warn_about_leaks(dataset: Dataset) -> Iterator[str]:
         named = f" {dataset.output_names[i]!r}" if targets.shape[1] > 1 else ""
         for how, names in found.items():
             yield _warning(names, how, f"the target{named}", len(x), isinstance(kind, Table))
+        if found or not isinstance(kind, Table) or not _sum_of(columns, some, target[rows]):
+            continue
+        if names := _sum_of(columns, x, target):
+            yield (
+                f"columns: leaks? {quoted(names, MAX_SHOWN)} together determine the target{named} of all "
+                f"{len(x)} training rows: it is a sum or difference of them; name the columns to use without "
+                "one of them"
+            )
+
+
+def _sum_of(columns: Sequence[Column], x: NDArray, target: NDArray) -> list[str]:
+    """Return the columns of which the target is a linear function; none where rows are few for that."""
+    known = ~np.isnan(x).any(1)
+    x, y = x[known].astype(np.float64), target[known].astype(np.float64)
+    if x.shape[1] > MOST_SUMMED or len(x) < 2 * x.shape[1] + LEAST or not y.std():
+        return []
+    x -= x.mean(0)
+    spread_of = np.where(x.any(0), x.std(0), 1)
+    x, y = x / spread_of, (y - y.mean()) / y.std()
+    weights = np.linalg.lstsq(x, y)[0]
+    if np.abs(x @ weights - y).max() > EXACT:
+        return []
+    sizes = np.abs(weights)
+    return [c.name for c in columns if sizes[c.start : c.start + max(1, c.values)].max() > EXACT]
 
 
 def _warning(names: list[str], how: str, target: str, rows: int, is_table: bool) -> str:

@@ -53,6 +53,21 @@ def test_a_copy_an_id_and_what_says_when_are_leaks():
     assert all(how in line for how, line in zip(("by its value,", "by thresholds,"), found, strict=True))
 
 
+def test_a_sum_or_difference_of_columns_is_a_leak():
+    """Days of a stay by its first and last day; any event of two that exclude each other."""
+    rng = np.random.default_rng(0)
+    admitted, stay, kind = rng.integers(18000, 19000, 90), rng.integers(1, 40, 90), rng.integers(0, 3, 90)
+    days = {"admitted": admitted, "discharged": admitted + stay}
+    (line,) = leaks({**noise(90), **days, "y": stay + 0.5})
+    assert line.startswith(
+        "columns: leaks? 'admitted', 'discharged' together determine the target of all 90 "
+    )
+    (line,) = leaks({**noise(90), "stroke": kind == 1, "bleeding": kind == 2, "y": np.minimum(kind, 1)})
+    assert line.startswith("columns: leaks? 'stroke', 'bleeding' together determine")
+    assert not leaks({**days, "y": stay + 0.5 * rng.normal(size=90)})
+    assert not leaks({**noise(90, 36), "y": rng.normal(size=90)})
+
+
 def test_ids_that_never_occur_again_say_nothing():
     rng = np.random.default_rng(0)
     assert not leaks({"id": rng.permutation(500), **noise(500), "y": rng.integers(0, 2, 500)})
