@@ -293,7 +293,7 @@ def configured(cache_dir):
     """A configuration by keys with underscores; small unless told otherwise."""
 
     def make(**values):
-        small = {"dataset": "digits", "rounds": 2, "local_epochs": 1, "batch_size": 128, "backend": "inline"}
+        small = {"dataset": "digits", "rounds": 2, "local_epochs": 1, "batch_size": 256, "backend": "inline"}
         given = small | {"cache_dir": str(cache_dir)} | values
         return run_config({key.replace("_", "-"): value for key, value in given.items()})
 

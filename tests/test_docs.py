@@ -1,9 +1,9 @@
 """The documentation: its links lead somewhere, its blocks are known, its pages are in the site."""
 
 import re
+from functools import cache
 from itertools import pairwise
 
-import pytest
 import yaml
 
 from .docs.pages import DOCS, PAGES, README, ROOT, SITE, blocks_of, without_code
@@ -21,6 +21,7 @@ def name(page):
     return str(page.relative_to(ROOT))
 
 
+@cache
 def anchors(page):
     """What GitHub calls a page's headings."""
     titles = re.findall(r"^#+ (.*)$", without_code(page.read_text()), re.MULTILINE)
@@ -33,28 +34,26 @@ def check(target, heading):
         assert heading in anchors(target), f"{target}#{heading}"
 
 
-@pytest.mark.parametrize("page", [*PAGES, *OTHERS], ids=name)
-def test_its_links_lead_to_files_and_headings(page):
-    text = page.read_text()
-    for place, heading in LINK.findall(text) + NAMED_LINK.findall(text):
-        check((page.parent / place).resolve() if place else page, heading)
+def test_links_lead_to_files_and_headings():
+    for page in (*PAGES, *OTHERS):
+        text = page.read_text()
+        for place, heading in LINK.findall(text) + NAMED_LINK.findall(text):
+            check((page.parent / place).resolve() if place else page, heading)
 
 
-@pytest.mark.parametrize("page", [*PAGES, OTHERS[0]], ids=name)
-def test_the_files_that_it_names_exist(page):
-    paths = PATH.findall(page.read_text())
-    assert [path for path in paths if not list(ROOT.glob(path.rstrip("/")))] == []
+def test_files_that_pages_name_exist():
+    named = {(name(page), path) for page in (*PAGES, OTHERS[0]) for path in PATH.findall(page.read_text())}
+    assert [one for one in named if not list(ROOT.glob(one[1].rstrip("/")))] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_lists_and_tables_begin_after_an_empty_line(page):
+def test_lists_and_tables_begin_after_an_empty_line():
     """Else they are lines of the paragraph before, in the site."""
-    lines = without_code(page.read_text()).splitlines()
     kinds = {"|": "table", "- ": "list"}
-    for before, line in pairwise(lines):
-        for sign, kind in kinds.items():
-            if line.startswith(sign) and before.strip():
-                assert before.startswith((sign, "  ")), f"{kind} {line}"
+    for page in PAGES:
+        for before, line in pairwise(without_code(page.read_text()).splitlines()):
+            for sign, kind in kinds.items():
+                if line.startswith(sign) and before.strip():
+                    assert before.startswith((sign, "  ")), f"{name(page)}: {kind} {line}"
 
 
 def test_every_block_has_a_language_that_a_test_knows():

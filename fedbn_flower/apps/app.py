@@ -4,7 +4,7 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -231,17 +231,18 @@ def importable(folder: Path | None, *components: str) -> Iterator[None]:
         return
     path = list(sys.path)
     clear_process_caches()
-    forget_modules(folder)
+    forget_modules(folder, list(sys.modules))
     aside = {}
     for reference in components:
         aside.update(forget_package(reference))
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
+    before = set(sys.modules)
     try:
         yield
     finally:
         clear_process_caches()
-        forget_modules(folder)
+        forget_modules(folder, sys.modules.keys() - before)
         sys.modules.update(aside)
         sys.path[:] = path
 
@@ -255,11 +256,11 @@ def forget_package(component: str) -> dict[str, ModuleType]:
     return found
 
 
-def forget_modules(folder: Path) -> None:
-    """Forget the modules that were imported from a folder, installed ones excepted."""
+def forget_modules(folder: Path, names: Iterable[str]) -> None:
+    """Forget those of these modules that were imported from a folder, installed ones excepted."""
     beginning = str(folder) + os.sep
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None) or ""
+    for name in names:
+        file = getattr(sys.modules[name], "__file__", None) or ""
         if file.startswith(beginning) and not any(part in file for part in INSTALLED) and name != "__main__":
             del sys.modules[name]
 

@@ -62,7 +62,7 @@ def refused(capsys):
 ONE_ROUND = {"api", "results", "study", "comparisons", "statistics", "attacks", "models"}
 ONE_ROUND |= {"data", "own_data", "tables", "exports", "libraries"}
 """Rooms in which it is a run's end that is looked at."""
-SMALL = {"local_epochs": 1, "batch_size": 128}
+SMALL = {"local_epochs": 1, "batch_size": 256}
 
 
 @pytest.fixture

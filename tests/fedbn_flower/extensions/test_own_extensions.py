@@ -24,9 +24,9 @@ def run(cache_dir, tmp_path):
     """Simulates on the digits, and gives the folder's rows and summary."""
 
     def simulated(name="run", **keys):
-        small = {"rounds": 4, "local_epochs": 1, "partition": "iid", "model": "linear", "client": "shared"}
-        small |= {"backend": "inline", "progress": False, "cache_dir": str(cache_dir)}
-        result = simulate(**small | {"run_dir": tmp_path / name} | keys)
+        small = {"rounds": 4, "local_epochs": 1, "batch_size": 128, "num_clients": 2, "partition": "iid"}
+        small |= {"model": "linear", "client": "shared", "backend": "inline", "progress": False}
+        result = simulate(**small | {"run_dir": tmp_path / name, "cache_dir": cache_dir} | keys)
         return rows_of(result.folder), json.loads((result.folder / "summary.json").read_text())
 
     return simulated
