@@ -32,7 +32,7 @@ class Falls(FedAvg):
 
 FALLING = {
     "strategy": f"{__name__}:Falls", "num_clients": 4, "partition": "dirichlet:0.5", "val_fraction": 0.2,
-    "fraction_train": 0.5, "rounds": 9,
+    "fraction_train": 0.5, "rounds": 9, "batch_size": 128,
 }  # fmt: skip
 TIMES = {"seconds", "seconds-per-round", "seconds-split", "client-updates-per-second"}
 
