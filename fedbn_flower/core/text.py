@@ -78,7 +78,8 @@ SPLIT_BY = "COLUMN<VALUE with a number or a date such as 2024-01-31"
 """What ``--split-by`` takes, see `data.split_by`."""
 
 SUBGROUPS = (
-    "columns with commas, or comparisons of them with a number, a date or a word: sex,age>=65,smoker==yes"
+    "columns with commas, or comparisons of them with a number, a date such as 2024-01-31 or a word: "
+    "sex,age>=65,smoker==yes"
 )
 """What ``--subgroups`` takes, see `data.subgroups`."""
 

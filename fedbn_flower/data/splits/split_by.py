@@ -60,7 +60,8 @@ def _dates(key: str, column: Series) -> NDArray[np.datetime64]:
     numbers = column.dtype.kind in "biufc"
     read = column.astype(str).where(column.notna()) if not numbers and column.dtype.kind != "M" else column
     dates = pd.to_datetime(read, format="ISO8601", errors="coerce", utc=True)
-    _check(key, column, dates.isna().to_numpy() | numbers, "dates such as 2024-01-31, as the value is")
+    wanted = "dates such as 2024-01-31, as the value is (date-format reads others, such as %d.%m.%Y)"
+    _check(key, column, dates.isna().to_numpy() | numbers, wanted)
     found: NDArray[np.datetime64] = dates.dt.tz_localize(None).to_numpy("datetime64[us]")
     return found
 

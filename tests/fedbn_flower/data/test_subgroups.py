@@ -142,6 +142,7 @@ NUMBERS = {"label_column": "outcome,age", "problem": "regression"}
         ("age", {}, r"^subgroups: 'age' has 40 values \('20', '22', '24' and 37 more\); expected at most 20"),
         ("outcome", {}, r"^subgroups: 'outcome' is not allowed; expected another column: this is the label"),
         ("sex>=3", {}, r"^subgroups: 'sex' holds 'f' \(30 rows\); expected numbers, as the value is$"),
+        ("sex>=2022-01-31", {}, r"as 2024-01-31, as the value is \(date-format reads others, such as %d"),
         ("age>=650", {}, r"some rows only: 'age>=650' does for no one$"),
         ("age>=6", {}, r"some rows only: 'age>=6' does for every one$"),
         ("smoker==j", {}, r"some rows only: 'smoker==j' does for no one$"),
