@@ -79,7 +79,7 @@ def exact_curve(truth: NDArray, scores: NDArray, weights: NDArray | None = None)
     """
     found, which = np.unique(scores, return_inverse=True)
     one = np.ones(len(scores)) if weights is None else weights
-    counts = [np.bincount(which, weights=one * kind, minlength=len(found)) for kind in (~truth, truth)]
+    counts = [np.bincount(which, weights=one * kind) for kind in (~truth, truth)]
     return _curve(found, np.array(counts))
 
 

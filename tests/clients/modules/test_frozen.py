@@ -54,6 +54,14 @@ def test_what_is_named_freezes_or_all_but_it():
     assert [name for name, p in both.named_parameters() if p.requires_grad] == ["2.weight"]
 
 
+@pytest.mark.parametrize("name", ["0.weight", "1.weight"])
+def test_a_tied_parameter_is_frozen_by_any_of_its_names(name):
+    model = nn.Sequential(nn.Linear(3, 3, bias=False), nn.Linear(3, 3, bias=False))
+    model[1].weight = model[0].weight
+    assert freeze(model, [name]) == {name}
+    assert not model[0].weight.requires_grad
+
+
 def test_nothing_is_frozen_of_a_model_that_trains():
     model = network()
     assert freeze(model, []) == constant_entries(model) == still_modules(model, frozenset()) == frozenset()

@@ -178,6 +178,15 @@ def test_a_run_is_the_papers_equations_over_what_clients_sent(run, exchanged, ke
     assert max(max(stale.values()) for stale in staleness) >= 2
 
 
+def test_a_resumed_run_has_the_versions_that_clients_still_train(run):
+    keys = JOB | BUFFERED
+    whole = run(**keys, rounds=5, run_dir="whole")
+    run(**keys, rounds=3, run_dir="resumed")
+    resumed = run(**keys, rounds=5, resume="resumed")
+    assert any(int(row["staleness-max"]) > 1 for row in rows_of(whole.folder)[3:])
+    assert bits(resumed) == bits(whole)
+
+
 @pytest.mark.slow
 def test_clients_in_lockstep_follow_their_versions(run):
     """To rounding the same as one by one, as in the rounds."""

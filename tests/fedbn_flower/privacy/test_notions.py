@@ -59,6 +59,7 @@ def test_a_run_with_a_budget(configured, tmp_path, notion):
     assert 7.9 < found["epsilon"] <= 8 == found["planned-epsilon"]
     told = TOLD[notion] | {"claim": "simulated", "delta": 1e-3, "planned-rounds": 3, "published": 3}
     assert {key: found[key] for key in told} == told
+    assert "unit" not in found
     written = [{name: float(row[name]) for name in PRIVACY} for row in rows_of(tmp_path)]
     assert [row["epsilon"] for row in written] == [epsilon_of(found["noise"], t) for t in (1, 2, 3)]
     over = 5 if notion == "client" else 1  # the server's noise is of a sum of five, a client's its own

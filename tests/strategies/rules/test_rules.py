@@ -239,6 +239,11 @@ def test_a_rule_goes_on_from_its_saved_state_to_the_bit(rule):
     [
         ("extras_like_parameters", "fedsmoo scaffold scaffold-momentum feddc fedadmm fedcm mimelite mime"),
         ("weighs_alike", "qfedavg feddyn fedsmoo scaffold feddc fedadmm fedcm mimelite mime fedsat"),
+        (
+            "reads_extras_anywhere",
+            "fednova fedexp qfedavg term fedsmoo scaffold scaffold-momentum feddc fedadmm fedcm mimelite "
+            "mime fedsat",
+        ),
         ("goes_without_model", "fedproto"),
         ("keeps_models", "ifca cfl fedamp fedap fedpac"),
     ],

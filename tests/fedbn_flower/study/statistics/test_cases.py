@@ -17,6 +17,8 @@ def test_a_sites_cases_are_side_by_side_in_their_order():
     assert cases.scores.tolist() == [1, 3, 2, 4]
     assert [site.targets.tolist() for site in cases] == [[0, 0], [1, 1]]
     assert [part.scores.tolist() for part in cases] == [[1, 3], [2, 4]]
+    many = pd.DataFrame({"site": [*"ab"] * 50, "id": range(100), "target": 0, "score": np.arange(100.0)})
+    assert [part.scores.tolist() for part in Cases.of(many)] == [[*range(0, 100, 2)], [*range(1, 100, 2)]]
 
 
 def test_a_group_is_of_one_site_and_without_a_name_a_case():
