@@ -218,8 +218,7 @@ THIRDS = [[name for name in ANNEXES if number in PLACES[name]] for number in ran
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "names",
-    [*THIRDS, *(pytest.param([name], marks=pytest.mark.exhaustive, id=name) for name in ANNEXES)],
+    "names", [*THIRDS, *(pytest.param([name], marks=pytest.mark.exhaustive, id=name) for name in ANNEXES)]
 )
 def test_without_some_of_them_the_rest_works(house, commands, names):
     folder = house(*names)

@@ -315,17 +315,8 @@ ALL = 5000
 
 def collected():
     """The ids of all tests, in a process of its own."""
-    collect = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-o",
-        "addopts=",
-        "--collect-only",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-    ]
+    options = ["-o", "addopts=", "--collect-only", "-q", "-p", "no:cacheprovider"]
+    collect = [sys.executable, "-m", "pytest", *options]
     own = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
     ended = subprocess.run(collect, cwd=ROOT, env=own, capture_output=True, text=True, timeout=300)
     shown = ended.stdout.lower()

@@ -275,15 +275,8 @@ def test_python_is_typed(tmp_path):
     for block in blocks("python"):
         file = tmp_path / (re.sub(r"\W+", "_", block.name) + ".py")
         file.write_text(f"from typing import Any\n{given}{block.body}")
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--config-file=",
-        "--no-site-packages",
-        "--ignore-missing-imports",
-    ]
-    command += ["--follow-imports=silent", "--check-untyped-defs", "--no-error-summary"]
+    command = [sys.executable, "-m", "mypy", "--config-file=", "--no-site-packages", "--check-untyped-defs"]
+    command += ["--ignore-missing-imports", "--follow-imports=silent", "--no-error-summary"]
     done = subprocess.run(
         [*command, f"--cache-dir={tmp_path / 'cache'}", str(tmp_path)],
         cwd=ROOT, env={**os.environ, "MYPYPATH": str(ROOT)}, capture_output=True, text=True, timeout=300,

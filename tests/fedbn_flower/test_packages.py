@@ -10,12 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("strategies", "clients")
-SUBMODULES = (
-    "strategies.messages.gate",
-    "strategies.signature",
-    "clients.losses",
-    "clients.base",
-)
+SUBMODULES = ("strategies.messages.gate", "strategies.signature", "clients.losses", "clients.base")
 
 
 @pytest.mark.parametrize("name", [*NAMES, *SUBMODULES])
@@ -93,10 +88,7 @@ PRINT = "print(FedAvg.__module__, FedAvgClient.__module__, strategies.MINE, clie
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("installed", "file", "imports"),
-    [
-        ("checkout", "{}/__init__.py", OURS + THEIRS),
-        ("packed by Flower", "{}.py", THEIRS + OURS),
-    ],
+    [("checkout", "{}/__init__.py", OURS + THEIRS), ("packed by Flower", "{}.py", THEIRS + OURS)],
     indirect=["installed"],
 )
 def test_an_app_with_such_packages_has_its_own_and_ours(installed, tmp_path, file, imports):

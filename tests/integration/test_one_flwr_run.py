@@ -35,11 +35,7 @@ pytestmark = pytest.mark.slow
 
 APP = Path(__file__).parent / "flower_apps" / "several.py"
 CLIENTS = BUFFERED["num-clients"]
-PRIVATE = {
-    "secure": SECURE,
-    "local": LOCAL,
-    "in a masked sum": {"secagg": "on", "client": "silobn"},
-}
+PRIVATE = {"secure": SECURE, "local": LOCAL, "in a masked sum": {"secagg": "on", "client": "silobn"}}
 OF_SCANNERS = {
     "dataset": "scanners", "num-clients": CLIENTS, "rounds": 2, "partition": "iid", "fraction-train": 0.6,
     "client": "shared",

@@ -62,12 +62,7 @@ class TwoKinds(LocalFederation):
             return super()._start(name, command)
         super()._start(name, [*command, "--isolation", "process"])
         port = command[command.index("--port") + 1]
-        superexec = [
-            "flower-superexec",
-            "--insecure",
-            "--runtime-api-address",
-            f"127.0.0.1:{port}",
-        ]
+        superexec = ["flower-superexec", "--insecure", "--runtime-api-address", f"127.0.0.1:{port}"]
         super()._start(f"superexec-{APART}", superexec)
 
 

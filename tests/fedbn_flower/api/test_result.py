@@ -61,12 +61,7 @@ UNIONS = ("fedbn+apfl", "silobn+pfedme", "fedbn+fedala", "silobn+fedrod", "fedpe
 @pytest.mark.parametrize("eval_data", ["global", "local"])
 @pytest.mark.parametrize(
     "client",
-    [
-        *sorted(CLIENTS.keys() - {"alone", "fedpac", *NOT_A_MODEL}),
-        "fedbn+ditto",
-        "silobn+fedrep",
-        *UNIONS,
-    ],
+    [*sorted(CLIENTS.keys() - {"alone", "fedpac", *NOT_A_MODEL}), "fedbn+ditto", "silobn+fedrep", *UNIONS],
 )
 def test_a_client_s_model_scores_what_the_client_reported(run, client, eval_data, cache_dir):
     """On all test examples and on the client's: its own BatchNorm and nobody else's, the last shared entries.

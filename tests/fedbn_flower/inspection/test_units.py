@@ -114,11 +114,7 @@ CONSTANT = {
     "zeros where nobody asked": (RNG.integers(0, 40, 60), 0, True),
     "ten values, a fifth of them 0": (np.resize([0, 0, *range(1, 10)], 60), 0, True),
     "a flag that is off": (np.resize([0, 1], 60), 0, False),
-    "what is mostly 0": (
-        np.append(np.zeros(50), np.arange(10)),
-        0,
-        False,
-    ),
+    "what is mostly 0": (np.append(np.zeros(50), np.arange(10)), 0, False),
     "no value": (RNG.integers(0, 40, 60), np.nan, False),
 }
 

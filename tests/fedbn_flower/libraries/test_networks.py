@@ -125,10 +125,7 @@ def test_after_two_rounds_all_has_travelled_but_what_the_client_keeps(run, model
     ("name", "line"),
     [
         ("torchvision:resnett18", "unknown name 'resnett18' (did you mean 'resnet18'?)"),
-        (
-            "torchvision:resnet18:weights=DEFAULT",
-            "expected no weights: weights are read from",
-        ),
+        ("torchvision:resnet18:weights=DEFAULT", "expected no weights: weights are read from"),
         ("timm:resnet18:pretrained=true", "expected no pretrained: weights are read from a file"),
         ("timm:resnet18:drop=", "ARGUMENT=VALUE,... of torchvision, timm or monai, each argument once"),
         ("torchvision:resnet18:a=1,a=2", "each argument once"),

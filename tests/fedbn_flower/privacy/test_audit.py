@@ -18,8 +18,7 @@ CANARIES, GUESSES, SHARE, DELTA = 2000, 200, 0.25, 1e-5
 
 
 @pytest.mark.parametrize(
-    ("m", "r", "v", "expected"),
-    [(100, 100, 100, 3.493), (1000, 1000, 1000, 5.809), (1000, 1000, 750, 0.977)],
+    ("m", "r", "v", "expected"), [(100, 100, 100, 3.493), (1000, 1000, 1000, 5.809), (1000, 1000, 750, 0.977)]
 )
 def test_bounds_of_the_paper(m, r, v, expected):
     assert lower_bound(m, r, v) == pytest.approx(expected, rel=1e-3)

@@ -79,11 +79,7 @@ LOOSER = [
     ({"dp_max_delta": 1e-6}, {}, f"dp-delta: 1e-05 {HERE} at most 1e-06 (dp-max-delta)"),
     ({"dp_min_noise": 25.0}, {}, f"dp-noise: 20.0 {HERE} at least 25 (dp-min-noise)"),
     ({"dp_max_clip": 0.5}, {}, f"dp-clip: 1.0 {HERE} at most 0.5 (dp-max-clip)"),
-    (
-        {"dp_required": "local"},
-        {"dp_seed": 3},
-        f"dp-seed: 3 {HERE} -1: a public key protects nobody",
-    ),
+    ({"dp_required": "local"}, {"dp_seed": 3}, f"dp-seed: 3 {HERE} -1: a public key protects nobody"),
 ]
 
 

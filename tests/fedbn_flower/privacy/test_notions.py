@@ -83,8 +83,7 @@ GOES = [
 
 
 @pytest.mark.parametrize(
-    ("notion", "chosen"),
-    [*GOES[:3], *(pytest.param(*case, marks=pytest.mark.slow) for case in GOES[3:])],
+    ("notion", "chosen"), [*GOES[:3], *(pytest.param(*case, marks=pytest.mark.slow) for case in GOES[3:])]
 )
 def test_rules_clients_and_objectives_that_can(configured, tmp_path, notion, chosen):
     both = {"feddyn", "scaffold"} & {*chosen.values()}

@@ -233,10 +233,7 @@ class Sites(SuperNodes):
 
     def work(self, messages, timeout):
         for message in messages:
-            node_config = {
-                "partition-id": partition_of(message),
-                "num-partitions": 2,
-            } | self.of_node
+            node_config = {"partition-id": partition_of(message), "num-partitions": 2} | self.of_node
             context = Context(1, message.metadata.dst_node_id, node_config, RecordDict(), self.run_config)
             if message.metadata.message_type.startswith(MessageType.QUERY):
                 yield from super().work([message], timeout)

@@ -299,11 +299,7 @@ def test_the_log_has_a_line_a_round(caplog):
 
 
 @pytest.mark.parametrize(
-    ("values", "completed"),
-    [
-        ({}, [2.25, 2.5, 2.75, 3.0]),
-        ({"fraction_evaluate": 0}, [2.5, 3.0]),
-    ],
+    ("values", "completed"), [({}, [2.25, 2.5, 2.75, 3.0]), ({"fraction_evaluate": 0}, [2.5, 3.0])]
 )
 def test_the_bar_moves_with_every_answer(configured, values, completed):
     """Two clients in round 3; where they are asked twice, each phase is half a round."""

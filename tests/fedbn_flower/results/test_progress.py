@@ -225,8 +225,7 @@ def test_every_answer_is_reported_as_it_comes(configured):
 
 
 @pytest.mark.parametrize(
-    ("events", "keys", "first"),
-    [(4, {"metrics": "accuracy,auroc"}, "auroc"), (20, {}, "accuracy")],
+    ("events", "keys", "first"), [(4, {"metrics": "accuracy,auroc"}, "auroc"), (20, {}, "accuracy")]
 )
 def test_the_accuracy_of_a_rare_event_does_not_lead(tmp_path, capsys, configured, events, keys, first):
     rows = [f"{i},{int(i < events)}" for i in range(100)]

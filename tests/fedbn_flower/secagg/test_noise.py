@@ -46,8 +46,7 @@ def exact_epsilon(p, q, rounds=1):
         for _ in range(rounds - 1):
             one, other = np.multiply.outer(one, p).ravel(), np.multiply.outer(other, q).ravel()
         return max(
-            np.maximum(one - math.exp(eps) * other, 0).sum(),
-            np.maximum(other - math.exp(eps) * one, 0).sum(),
+            np.maximum(one - math.exp(eps) * other, 0).sum(), np.maximum(other - math.exp(eps) * one, 0).sum()
         )
 
     return brentq(lambda eps: delta(eps, p, q) - DELTA, 0, 60)

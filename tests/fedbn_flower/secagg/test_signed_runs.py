@@ -159,11 +159,7 @@ def with_partners(configs, place, folder, *others):
     return {**configs[place], "secagg-partners": str(partners)}
 
 
-def test_a_site_that_partners_do_not_know_or_that_does_not_know_them_is_left_out(
-    settings,
-    configs,
-    tmp_path,
-):
+def test_a_site_that_partners_do_not_know_or_that_does_not_know_them_is_left_out(settings, configs, tmp_path):
     unknown = [*configs[:4], other_than(configs, 4, tmp_path)]
     without = (
         "secagg: the secagg-partners of partition 0, partition 1, partition 2, partition 3 do not have its"

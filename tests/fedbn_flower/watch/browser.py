@@ -11,10 +11,7 @@ from tornado.websocket import websocket_connect
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 BROWSER = next(filter(None, map(shutil.which, BROWSERS)), None)
-IN_A_BROWSER = [
-    pytest.mark.slow,
-    pytest.mark.skipif(BROWSER is None, reason="Chromium is not installed"),
-]
+IN_A_BROWSER = [pytest.mark.slow, pytest.mark.skipif(BROWSER is None, reason="Chromium is not installed")]
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-port=0", "--no-first-run")
 NO_NETWORK = "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1"
 

@@ -68,10 +68,7 @@ def test_where_lower_is_better_the_interval_is_turned(written):
     """Were accuracy a loss: a gain of 20 points is a loss of so many, and its interval the mirrored one."""
     up, down = (
         gains_of(
-            [
-                written(f"a{word}", [70], "alone", higher=word),
-                written(f"s{word}", [90], higher=word),
-            ],
+            [written(f"a{word}", [70], "alone", higher=word), written(f"s{word}", [90], higher=word)],
             "accuracy",
         )[0].clients[0]
         for word in ("accuracy", "none")
