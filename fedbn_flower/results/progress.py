@@ -306,7 +306,7 @@ def summary_table(config: RunConfig, summary: Summary) -> Table:
     for word, other in (("recalibrated", summary.recalibrated), ("cross-fitted", summary.cross_fitted)):
         if other:
             add(f"pooled, {word}", "", other.pooled)
-            add(f"mean over examples, {word}", "", other.mean)
+            add(f"mean over examples, {word}", "", other.mean, other.clients)
     if new := summary.new_clients:
         add("new clients, mean over examples", "", new.mean, new.clients)
     if received := summary.new_clients_as_received:

@@ -15,6 +15,8 @@ from sklearn.metrics import accuracy_score, log_loss, roc_auc_score, roc_curve
 
 from clients import FedAvgClient
 from fedbn_flower import UserError
+from fedbn_flower.results.progress import summary_table
+from fedbn_flower.results.run_reader import Run
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.server.federation import Federation
 from tests.quick import diagonal_quick
@@ -267,7 +269,7 @@ def test_few_validation_examples_are_warned_of(run):
     ]
 
 
-def test_of_many_cases_few_events_are_warned_of_and_a_mean_says_who_has_none(run, tmp_path):
+def test_of_many_cases_few_events_are_warned_of_and_a_mean_says_who_has_none(run, configured, tmp_path):
     """Turin's 194 cases to fit on have 4 events, and none of its test cases is one."""
     rng = np.random.default_rng(0)
     for site, events in (("lyon", 250), ("turin", 10)):
@@ -285,6 +287,10 @@ def test_of_many_cases_few_events_are_warned_of_and_a_mean_says_who_has_none(run
     (both,) = (i for i, row in enumerate(rows) if "AUROC, recalibrated" in row)
     mean = next(row for row in rows[both:] if row[0] == "mean over clients")
     assert sum("(1 of 2 has none)" in cell for cell in mean) == 2
+    terminal = summary_table(configured(), Run.read(folder).summary)
+    models, areas = ([*column.cells] for column in terminal.columns if column.header in ("model", "auroc"))
+    of_models = dict(zip(models, areas, strict=True))
+    assert of_models["mean over examples, recalibrated"].endswith(" (1 of 2 has none)")
 
 
 def warnings_of(folder):
