@@ -142,7 +142,6 @@ class Fails(FedAvgClient):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("rule", "record", "entries"),
     [

@@ -74,7 +74,6 @@ def test_an_optimiser_of_matrices_is_for_models_of_matrices(run):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "optimizer", ["adafactor", "rprop", "nadam:momentum_decay=0.01", "sgd:nesterov=true"]
 )

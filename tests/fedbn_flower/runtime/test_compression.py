@@ -158,8 +158,8 @@ def test_mistakes_are_one_line(configured, values, line):
 
 QUADRATIC = {
     "dataset": "quadratic:5", "num_clients": 4, "client": "shared", "strategy": "fedavg", "batch_size": 0,
-    "local_epochs": 1, "client_lr": 0.2, "client_lr_schedule": "cosine:0", "rounds": 60,
-    "fraction_evaluate": 0.0, "evaluate_every": 60, "checkpoint_every": 0,
+    "local_epochs": 1, "client_lr": 0.3, "client_lr_schedule": "cosine:0", "rounds": 40,
+    "fraction_evaluate": 0.0, "evaluate_every": 40, "checkpoint_every": 0,
 }  # fmt: skip
 
 

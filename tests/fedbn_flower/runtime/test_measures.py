@@ -223,7 +223,6 @@ def test_targets_that_cannot_be(refusal, keys, line):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("eval_model", ["aggregated", "local"])
 def test_rounds_between_evaluations_evaluate_nothing(configured, finished, tmp_path, eval_model, capsys):
     config = configured(rounds=3, evaluate_every=2, eval_model=eval_model, client="shared")

@@ -52,7 +52,6 @@ def test_every_client_evaluates_with_statistics_of_its_own_inputs(run, configure
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "keys", [{"client": "fedbn"}, {"eval_model": "local"}, {"client": "silobn"}, {"client": "ditto"}]
 )

@@ -41,7 +41,6 @@ def test_they_are_drawn_by_the_seed_and_as_many():
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("eval_model", ["aggregated", "local"])
 @pytest.mark.parametrize("fraction_evaluate", [1.0, 0.0])
 def test_they_are_in_no_round_and_are_distinguished(configured, tmp_path, eval_model, fraction_evaluate):

@@ -131,7 +131,6 @@ def test_a_run_finds_the_same_in_fewer_exchanges(keys, compared):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("client", ["fedbn", "ditto"])
 def test_a_memory_in_the_node_s_process_is_that_of_the_round_that_is_evaluated(client, configured, tmp_path):
     for way in ("off", "auto"):
@@ -215,7 +214,6 @@ class Neither(Trains, Evaluates):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("client", ["Trains", "Evaluates", "Neither"])
 def test_a_client_that_fails_at_one_answers_the_other(client, compared, tmp_path):
     (tmp_path / "clients.py").write_text(FAILING)

@@ -27,8 +27,7 @@ def keys_of(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["apfl", "fedbn+fedala", "fedrod", "pfedme"])
-def test_a_client_s_own_data_are_learnt_better_with_it(run, name):
+def test_a_client_s_own_data_are_learnt_better_with_it(run):
     """Two classes a client, tested on its own: a mixed or personal model beats the shared one at once."""
     keys = {
         "partition": "shards:2",
@@ -37,8 +36,11 @@ def test_a_client_s_own_data_are_learnt_better_with_it(run, name):
         "strategy": "fedavg",
         "rounds": 3,
     }
-    ours, theirs = run(**keys, client=name), run(**keys, client="shared")
-    assert ours.summary["client-mean"]["accuracy"] > theirs.summary["client-mean"]["accuracy"] + 0.1
+    shared, *others = (
+        run(**keys, client=name).summary["client-mean"]["accuracy"]
+        for name in ("shared", "apfl", "fedbn+fedala", "fedrod", "pfedme")
+    )
+    assert min(others) > shared + 0.1
 
 
 @pytest.mark.slow
@@ -70,8 +72,7 @@ def test_numbers_are_learnt_too(run, name):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(10)
-@pytest.mark.parametrize("name", [*CLIENTS, *OBJECTIVES])
+@pytest.mark.parametrize("name", some_quick([*CLIENTS, *OBJECTIVES], range(0, 20, 2)))
 def test_part_of_the_model_is_frozen(run, name):
     """The first layer stays in every client, personal or not."""
     keys = PARTLY | keys_of(name) | {"rounds": 2, "freeze": "1"}

@@ -73,15 +73,10 @@ MEASURES = [
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("keys", "frozen_bn"),
     [
-        pytest.param(
-            keys,
-            frozen_bn,
-            marks=[pytest.mark.exhaustive] if (i + j) % 2 else [pytest.mark.slow] if i % 3 else [],
-        )
+        pytest.param(keys, frozen_bn, marks=[pytest.mark.exhaustive] * ((i + j) % 2))
         for i, keys in enumerate(MEASURES)
         for j, frozen_bn in enumerate(["eval", "adapt"])
     ],

@@ -12,6 +12,7 @@ from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.server.federation import Federation
 from strategies import STRATEGIES, PseudoGradientStrategy, setting
 from strategies.aggregation.fold import Extras
+from tests.quick import some_quick
 
 from ..records.helpers import rows_of
 
@@ -77,8 +78,7 @@ def test_every_message_has_the_rate_of_its_round(configured):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(12)
-@pytest.mark.parametrize("name", WITH_RATE)
+@pytest.mark.parametrize("name", some_quick(WITH_RATE, range(0, 30, 3)))
 def test_every_rule_with_a_rate_steps_by_that_of_the_round(configured, name):
     """With half the rate in round 1 it comes to what it comes to with half the rate; without, to another."""
     keys = {"strategy": name, "client": "shared", "model": "mlp-bn", "batch_size": 512} | PARTNERS.get(

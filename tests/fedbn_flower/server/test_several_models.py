@@ -210,7 +210,6 @@ def test_what_is_not_classes_is_learnt_or_refused_in_a_line(run, tmp_path, kind,
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("strategy", ["cfl", "fedap", "fedamp"])
 def test_one_client_alone_has_the_model_of_fedavg(run, strategy):
     """A mean, or a mixture, of one model is that model."""
@@ -223,7 +222,6 @@ def test_one_client_alone_has_the_model_of_fedavg(run, strategy):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
 @pytest.mark.parametrize("strategy", SETTINGS)
 def test_tied_weights_stay_tied_in_every_model(run, strategy):
     result = run(strategy, model=tied)

@@ -302,7 +302,6 @@ def test_methods_are_compared_on_the_cases_of_the_site_left_out(swept, patients,
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize("client", ["shared", "silobn", "fedbn"])
 def test_statistics_are_the_sites_own_or_as_received(run, patients, tmp_path, client):
     """By scikit-learn's accuracy of a model whose statistics are set by hand: those of the training rows that
