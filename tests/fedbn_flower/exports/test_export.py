@@ -115,6 +115,7 @@ def test_a_table_is_predicted_by_the_file_and_what_the_run_says_of_its_inputs(tm
         assert "inputs: categories are one-hot encoded in the order of 'age,sex=f|m'\n" in said
         assert ("by the mean and deviation in 'normalization' of summary.json" in said) == normalize
         assert ("each client's own training rows, which no run folder has" in said) != normalize
+        assert said.count("standardised") == 1
         if normalize:
             mean, std = run.summary["normalization"].values()
             x = np.column_stack([(frame.age - mean[0]) / std[0], frame.sex == "f", frame.sex == "m"])
