@@ -150,7 +150,7 @@ def test_the_ordinal_model_has_an_output_for_each_border(ran):
 def test_a_class_from_python_is_the_problem_of_the_file(cache_dir, tmp_path):
     """To the same bits; losses of classes do not fit it."""
     file = APP / "examples" / "ordinal.py"
-    given = {"rounds": 1, "backend": "inline", "cache_dir": cache_dir, "progress": False}
+    given = {"rounds": 1, "batch_size": 0, "backend": "inline", "cache_dir": cache_dir, "progress": False}
     of_file = simulate(problem=f"{file}:Ordinal", run_dir=tmp_path / "file", **given)
     of_class = simulate(problem=runpy.run_path(str(file))["Ordinal"], run_dir=tmp_path / "class", **given)
     files = [(result.folder / "model.safetensors").read_bytes() for result in (of_file, of_class)]
@@ -165,7 +165,7 @@ def test_a_class_from_python_is_the_problem_of_the_file(cache_dir, tmp_path):
 def test_an_object_from_python_is_the_data_of_the_file(cache_dir, tmp_path, file, name):
     """To the same bits; a resumed run is given it again."""
     place = APP / "examples" / file
-    given = {"rounds": 1, "backend": "inline", "cache_dir": cache_dir, "progress": False}
+    given = {"rounds": 1, "batch_size": 0, "backend": "inline", "cache_dir": cache_dir, "progress": False}
     given |= {"partition": "natural:client", "num_clients": 3}
     own = runpy.run_path(str(place))[name]
     of_file = simulate(dataset=f"{place}:{name}", run_dir=tmp_path / "file", **given)

@@ -25,7 +25,7 @@ def made(cache_dir, tmp_path_factory, pictures_never_drawn):
     home = tmp_path_factory.mktemp("home")
     file = home / "mine.py"
     file.write_text(CODE.format(ran=str(home / "never")))
-    keys = {"rounds": 1, "backend": "inline", "cache_dir": cache_dir, "progress": False}
+    keys = {"rounds": 1, "batch_size": 0, "backend": "inline", "cache_dir": cache_dir, "progress": False}
     own = {"model": f"{file}:net", "client": f"{file}:Mine"}
     return simulate(**keys, **own, strategy="fedavg", run_dir=home / "run").folder
 

@@ -29,7 +29,8 @@ def outputs_of(path, inputs):
 
 @pytest.fixture(scope="module")
 def trained(cache_dir, tmp_path_factory, pictures_never_drawn):
-    given = {"dataset": "digits", "rounds": 1, "cache_dir": cache_dir, "backend": "inline", "progress": False}
+    given = {"dataset": "digits", "rounds": 1, "batch_size": 240, "cache_dir": cache_dir}
+    given |= {"backend": "inline", "progress": False}
     folder = tmp_path_factory.mktemp("export")
     return {
         client: simulate(client=client, run_dir=folder / client, **given) for client in ("shared", "fedbn")

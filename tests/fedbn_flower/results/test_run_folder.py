@@ -137,7 +137,7 @@ def test_a_disk_that_is_full_when_a_run_is_resumed_is_one_line(
     private, cache_dir, tmp_path, monkeypatch, capsys, pictures_not_drawn
 ):  # fmt: skip
     """Whichever file it is that cannot be written; with room again the run goes on."""
-    words = ["--backend", "inline", "--local-epochs", "1", "--cache-dir", str(cache_dir)]
+    words = f"--backend inline --local-epochs 1 --batch-size 240 --cache-dir {cache_dir}".split()
     if private:
         words += ["--dp", "client", "--dp-noise", "1", "--dp-delta", "0.1"]
     assert cli.main([*words, "--rounds", "1", "--run-dir", str(tmp_path / "run")]) == 0

@@ -27,12 +27,10 @@ def sweeping(patch, folder, cache_dir):
     patch.setattr(sweep.Comparison, "plot", lambda self: (self.folder / "grid.png").touch())
 
     def run(words, *further):
-        keys = (
-            () if "--resume" in words else ("--num-clients", "2", "--partition", "iid", "--local-epochs", "1")
-        )
-        return cli.main(
-            [*words.split(), *further, *keys, "--backend", "inline", "--cache-dir", str(cache_dir)]
-        )
+        small = "--num-clients 2 --partition iid --local-epochs 1 --batch-size 240"
+        keys = "" if "--resume" in words else small
+        here = f"--backend inline --cache-dir {cache_dir}"
+        return cli.main([*words.split(), *further, *keys.split(), *here.split()])
 
     return run
 
