@@ -29,12 +29,15 @@ def test_samples_of_one_kind_are_accounted_as_in_a_run():
     assert composed_epsilon([Release(1.0, 0.1, 10)] * 3, 1e-5) == accounts.epsilon(1.0, plan)
 
 
-def test_samples_of_different_kinds():
+SAMPLES, OTHERS, ALL = Release(1.0, 0.05, 200), Release(1.5, 0.2, 40), Release(4.0)
+
+
+@pytest.mark.parametrize("releases", [[SAMPLES, OTHERS, ALL], [SAMPLES, ALL]])
+def test_samples_of_different_kinds(releases):
     """By the accountant of dp-accounting, on a grid of its own."""
     from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
     from dp_accounting.pld import PLDAccountant
 
-    releases = [Release(1.0, 0.05, 200), Release(1.5, 0.2, 40), Release(4.0)]
     accountant = PLDAccountant(value_discretization_interval=1e-3)
     for release in releases:
         event = PoissonSampledDpEvent(release.probability, GaussianDpEvent(release.noise))

@@ -2,11 +2,13 @@
 
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from fedbn_flower.core.errors import RunFailed, UserError
+from fedbn_flower.privacy.floors import Refused
 from fedbn_flower.results.report import write_report
 from fedbn_flower.runtime.simulation import simulate
 from fedbn_flower.secagg import private
@@ -241,3 +243,8 @@ def test_what_it_does_not_go_with_is_one_line(settings, values, line):
     with pytest.raises(UserError, match=line) as refusal:
         Federation(settings(**values))
     assert "\n" not in str(refusal.value)
+
+
+def test_a_record_beside_the_model_would_have_no_noise(settings):
+    with pytest.raises(Refused, match="^privacy: dp 'client' does not protect the record 'gradient'$"):
+        private.check_noise(settings(), None, SimpleNamespace(records={"gradient": {}}))
