@@ -63,7 +63,7 @@ FEATURES = {
     "selection": {"selection": "power-of-choice:4", "fraction_train": 0.5},
     "schedule": {"client_lr_schedule": "cosine"},
     "median": {"mean": "median"},
-    "krum": {"mean": "krum:1"},
+    "krum": {"mean": "krum:1", "num_clients": 5},
     "clipping": {"clip_update_norm": 1.0},
     "own extension": {"extension": "update-norm"},
     "folds": {"folds": 3, "fold": 1},
@@ -174,7 +174,7 @@ def found(folder, names):
 @pytest.mark.parametrize("names", list(marked()), ids=" and ".join)
 def test_two_features_are_refused_in_a_line_or_go_on_in_the_same_bits(finished, tmp_path, killed, names):
     """From what a kill after the second checkpoint of three rounds leaves."""
-    keys = {"num_clients": 6, "partition": "dirichlet:1", "seed": 3, "rounds": 3, "model": "mlp-bn"}
+    keys = {"num_clients": 4, "partition": "dirichlet:1", "seed": 3, "rounds": 3, "model": "mlp-bn"}
     for name in names:
         keys |= FEATURES[name] if name in FEATURES else ALONE[name]
 

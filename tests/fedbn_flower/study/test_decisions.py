@@ -85,7 +85,7 @@ SCORES = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=40)  # each tries every threshold by scikit-learn
+@settings(max_examples=15)  # each tries every threshold by scikit-learn
 @given(SCORES, st.sampled_from([0.1, 0.5, 0.8, 0.95]))
 def test_thresholds_are_the_best_of_all(pairs, wanted):
     """By trial of every threshold, with scikit-learn's own figures."""
