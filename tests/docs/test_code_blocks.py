@@ -46,7 +46,7 @@ EXECUTED_ELSEWHERE = DOCS / "deployment.md"
 BUILT_IN = ("digits", "synthetic:", "quadratic:")
 GIVEN = ("x", "y", "x_test", "y_test", "first", "second", "held_out")
 """What a reader of a Python block has already."""
-FEW = ("--rounds", "1", "--backend", "inline")
+FEW = ("--rounds", "1", "--batch-size", "240", "--backend", "inline")
 LOOKS = ("report", "compare", "export", "inspect", "release", "runs")
 
 
@@ -290,7 +290,7 @@ def small_runs(cache_dir, monkeypatch, pictures_not_drawn, few_draws):
     real = fedbn_flower.simulate
 
     def simulate(**keys):
-        few = {"rounds": 2, "backend": "inline", "progress": False, "cache_dir": cache_dir}
+        few = {"rounds": 2, "batch_size": 240, "backend": "inline", "progress": False, "cache_dir": cache_dir}
         return real(**{**keys, **few})
 
     monkeypatch.setattr(fedbn_flower, "simulate", simulate, raising=False)

@@ -24,7 +24,7 @@ def two_cores(monkeypatch):
 
 
 def run(folder, cache_dir):
-    values = {"rounds": 1, "dataset": "digits", "backend": "inline", "cache-dir": str(cache_dir)}
+    values = {"rounds": 1, "batch-size": 240, "backend": "inline", "cache-dir": str(cache_dir)}
     simulate(Federation(run_config(values)), folder, None)
 
 

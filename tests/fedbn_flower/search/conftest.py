@@ -11,7 +11,7 @@ from ..results.written import csv_rows
 def search(cache_dir, tmp_path, monkeypatch):
     """The command with small runs of FedAdam, in an empty folder; its exit status."""
     monkeypatch.chdir(tmp_path)
-    small = {"--strategy": "fedadam", "--client": "shared", "--rounds": 3, "--local-epochs": 1}
+    small = {"--strategy": "fedadam", "--client": "shared", "--rounds": 3, "--batch-size": 240}
 
     def run(arguments):
         words = arguments.split()

@@ -156,7 +156,7 @@ MISTAKES = {
     "--search tau=1e-3..2 --run-dir s": "search: 'tau=0.001..2.0' is not allowed; expected",
     "--resume s --seed 5": "seed: '5' is not allowed; expected with resume only backend",
     f"{JOB} 1 --run-dir other": "run-dir: 'other' is not allowed; expected a new or empty folder",
-    "--search batch-size=1,-1": "batch-size: '-1' is not allowed; expected a whole number >= 0",
+    "--search local-epochs=1,-1": "local-epochs: '-1' is not allowed; expected a whole number >= 1",
     f"{JOB} 1 --dataset quadratic:3 --partition iid": "val-fraction: 0.1 is not allowed; expected 0 ",
 }
 
