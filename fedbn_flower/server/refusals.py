@@ -13,6 +13,7 @@ from fedbn_flower.strategies.aggregation.named_means import named_mean
 
 from ..config.run_config import RunConfig
 from ..core.errors import RunFailed
+from ..core.text import listed
 from ..records.events import RoundResult
 
 MAX_REASONS = 1000  # distinct reasons that are counted: a hostile client may send new ones every round
@@ -86,10 +87,8 @@ class Refusals:
         return RunFailed(f"{why}; the model was never updated{self.main_reason()}{what_to_do}")
 
     def _clients_with(self, reason: str) -> str:
-        clients = sorted(self.clients[reason])
-        first = ", ".join(map(str, clients[:LISTED]))
-        more = f" and {len(clients) - LISTED} others" if len(clients) > LISTED else ""
-        return f"client{'s' * (len(clients) > 1)} {first}{more}"
+        clients = [str(client) for client in sorted(self.clients[reason])]
+        return f"client{'s' * (len(clients) > 1)} {listed(clients, LISTED)}"
 
 
 @dataclass

@@ -173,6 +173,11 @@ def test_a_class_without_examples_is_left_out_of_the_mean_over_classes(name, exp
     assert of_all(metric, scores, torch.zeros(4, dtype=torch.int64)) == pytest.approx(expected, nan_ok=True)
 
 
+def test_only_the_calibration_error_has_no_interval():
+    """Resampled it is larger than it is: of a model that is calibrated, too, it is more than 0."""
+    assert [name for name, metric in METRICS.items() if not metric.has_interval] == ["ece"]
+
+
 @pytest.mark.parametrize("name", [name for name in METRICS if "classes" in METRICS[name].kinds])
 def test_no_examples_have_no_value(name):
     metric = made(name, "classes", 3)

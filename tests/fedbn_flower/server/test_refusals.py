@@ -28,11 +28,11 @@ def test_each_reason_with_its_clients_and_how_often():
     refusals = noted(
         a_round({0: "no file", 1: "no file"}, {2: "late"}),
         a_round({0: "no file"}, {}, {7: "once"}),
-        a_round({0: "no file", 4: "no file", 5: "no file", 2: "late"}),
+        a_round({0: "no file", 4: "no file", 5: "no file", 3: "late"}),
     )
     assert list(refusals.lines()) == [
-        "6 replies were refused, of clients 0, 1, 4 and 1 others: no file",
-        "2 replies were refused, of client 2: late",
+        "6 replies were refused, of clients 0, 1, 4 and 1 more: no file",
+        "2 replies were refused, of clients 2, 3: late",
     ]
     assert refusals.main_reason() == "; 6 of 9 failures: no file"
 
