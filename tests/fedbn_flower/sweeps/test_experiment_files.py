@@ -2,6 +2,7 @@
 
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -75,9 +76,11 @@ def command_of(path):
 def tables(tmp_path_factory):
     """A folder with what the scripts of the tables and scanners leave, and a play."""
     folder = tmp_path_factory.mktemp("tables")
-    for script, to in (("tables.py", "runs/data"), ("scanners.py", "runs/data/scanners")):
-        subprocess.run([sys.executable, FOLDER / script, folder / to], check=True)
-    subprocess.run([sys.executable, APP / "examples" / "make_hospital_data.py", folder / "data"], check=True)
+    to = {"tables": "runs/data", "scanners": "runs/data/scanners", "../examples/make_hospital_data": "data"}
+    with pytest.MonkeyPatch.context() as patch:
+        for script, place in to.items():
+            patch.setattr(sys, "argv", [script, str(folder / place)])
+            runpy.run_path(str(FOLDER / f"{script}.py"), run_name="__main__")
     speech = "So foul and fair a day I have not seen. "
     (folder / "play.txt").write_text("".join(f"{who}:\n{speech * 200}\n\n" for who in ("MACBETH", "BANQUO")))
     return folder
