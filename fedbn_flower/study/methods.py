@@ -25,7 +25,7 @@ from ..names import parts
 from ..privacy.in_words import not_held
 from ..records.metrics import spelt
 from ..records.summary import OfClient
-from ..results.held_out import held_out_by_site
+from ..results.held_out import have_same_cases, held_out_by_site
 from ..results.report.citations import OF_KEYS, citations, source
 from ..results.report.html import without_folders
 from ..results.report.results_table import results_table
@@ -238,14 +238,24 @@ def _new_clients(run: Run) -> Mapping[str, OfClient]:
 
 
 def _of_new(run: Run) -> str:
-    """Return the examples of sites that did not train, with how many there are if the folder says so."""
+    """Return the examples of sites that did not train, with how many there are if the folder says so.
+
+    Where all sites have the same ones, a sum over sites would count each several times.
+    """
+    if not run.summary.left_out and have_same_cases(run):
+        return "all held-out examples"
     found = held_out_by_site(run, new=True).values()
     counts = Counter({name: sum(of.get(name, 0) for of in found) for of in found for name in of})
-    examples = f"{'' if run.summary.left_out else ' held-out'} examples"
+    whose, examples = ("all of its", "examples") if run.summary.left_out else ("their", "held-out examples")
     if not counts:
-        return examples
-    events = f", {[*counts.values()][1]:,} of them events (`{run.event}`)" if len(counts) == 2 else ""
-    return f" {counts.total():,}{examples}{events}"
+        return f"{whose} {examples}"
+    events = f", {_of_them([*counts.values()][1])} (`{run.event}`)" if len(counts) == 2 else ""
+    return f"{whose} {counts.total():,} {examples}{events}"
+
+
+def _of_them(events: int) -> str:
+    """Return how many of some examples are events."""
+    return f"{events:,} of them {'an event' if events == 1 else 'events'}"
 
 
 def _held_out(run: Run) -> int:
@@ -289,5 +299,6 @@ TEMPLATES.globals |= {
     **{"joined": joined, "number_of": number_of, "cited": _cited, "source": source, "OF_KEYS": OF_KEYS},
     **{"how_chosen": how_chosen, "not_held": not_held, "spelt": spelt, "in_words": in_words},
     **{"SEED": SEED, "NOTE": NOTE, "tripod": tripod, "claim": claim, "is_of_images": is_of_images},
+    "of_them": _of_them,
 }
 """What their sentences are made with."""

@@ -14,6 +14,8 @@ from fedbn_flower.results.run_reader import Run
 from fedbn_flower.study.checklists import CLAIM, TRIPOD, claim, is_of_images
 from fedbn_flower.study.methods import methods, model_card, paragraphs
 
+from ..results.written_cases import write_cases
+
 
 @pytest.fixture(scope="module")
 def ran(cache_dir, tmp_path_factory, pictures_never_drawn, draws_always_few):
@@ -194,6 +196,15 @@ def test_sites_that_did_not_train_are_named_and_said_to_be_tested(ran):
     assert f"The data of {' and '.join(names)} were not trained on." in written["Data"]
     assert "all sites but 2 held out trained" in written["Training"]
     assert "The others evaluated the final model on their 180 held-out examples." in written["Evaluation"]
+    written, _ = said(partition="iid", num_clients=3, holdout_clients=2, eval_data="global")
+    assert "The others evaluated the final model on all held-out examples." in written["Evaluation"]
+
+
+def test_a_single_event_is_one(tmp_path):
+    targets = np.arange(30) == 0
+    cases = {"rows": np.arange(30), "scores": np.full((30, 2), 0.5), "targets": targets.astype(np.int64)}
+    run = Run.read(write_cases(tmp_path / "run", {"lyon": cases}))
+    assert "30 examples were held out for evaluation, 1 of them an event (`ill`)." in paragraphs(run)["Data"]
 
 
 def test_an_interval_without_bounds_is_left_empty(usual):
