@@ -1,4 +1,4 @@
-"""Find features that alone determine the target: a copy of it, an id, a row number or a date."""
+"""Find features that determine the target: a copy of it, an id, a row number, a date; a sum of several."""
 
 from collections.abc import Iterator, Sequence
 from math import lgamma, log
@@ -86,19 +86,31 @@ def warn_about_leaks(dataset: Dataset) -> Iterator[str]:
 
 
 def _sum_of(columns: Sequence[Column], x: NDArray, target: NDArray) -> list[str]:
-    """Return the columns of which the target is a linear function; none where rows are few for that."""
-    known = ~np.isnan(x).any(1)
-    x, y = x[known].astype(np.float64), target[known].astype(np.float64)
-    if x.shape[1] > MOST_SUMMED or len(x) < 2 * x.shape[1] + LEAST or not y.std():
+    """Return the columns of which the target is a linear function, two or more; none where rows are few.
+
+    Columns with missing values are left out. Through few different rows, such as those of patients with
+    several rows each, there always is such a function: it is one of these only if all have the same weight.
+    """
+    known, y = ~np.isnan(x).any(0), target.astype(np.float64)
+    count = np.count_nonzero(known)
+    if count > MOST_SUMMED or len(x) < 2 * count + LEAST or not y.std():
         return []
+    x = np.where(known, x, 0).astype(np.float64)
     x -= x.mean(0)
     spread_of = np.where(x.any(0), x.std(0), 1)
     x, y = x / spread_of, (y - y.mean()) / y.std()
     weights = np.linalg.lstsq(x, y)[0]
-    if np.abs(x @ weights - y).max() > EXACT:
+    low, high = np.quantile(y, (0.25, 0.75))
+    if np.abs(x @ weights - y).max() > EXACT * min(1, high - low or 1):  # a few outliers deviate the most
         return []
     sizes = np.abs(weights)
-    return [c.name for c in columns if sizes[c.start : c.start + max(1, c.values)].max() > EXACT]
+    used = sizes > EXACT
+    found = [c.name for c in columns if used[c.start : c.start + max(1, c.values)].any()]
+    if len(found) < 2:
+        return []
+    different, raw = np.unique(x[:, used], axis=0), (sizes / spread_of)[used]
+    same_weight = np.ptp(raw) <= EXACT * raw.max()
+    return found if same_weight or len(different) >= 2 * np.linalg.matrix_rank(different) else []
 
 
 def _warning(names: list[str], how: str, target: str, rows: int, is_table: bool) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..config.named_algorithms import NOT_GIVEN
 from ..core.text import listed
 from ..data.dataset import Dataset
 from ..data.events import RARE
@@ -22,7 +23,8 @@ MOST_CLASSES = 10
 MAX_SHOWN = 5
 MOST_SHOWN = 10
 """Classes without training examples in a warning."""
-CODES, NUMBERED = ("9", "99", "999", "-9", "-99", "-999"), ({"0", "1"}, {"1", "2"})
+FAR = ("99", "999", "-9", "-99", "-999")
+CODES, NUMBERED = ("9", *FAR), ({"0", "1"}, {"1", "2"})
 """Numbers that stand for unknown, and two classes beside which they do."""
 SHORT, LONG = 2, 3
 """Letters of a word that stands for another, at most, and of that one, at least."""
@@ -34,20 +36,26 @@ OPPOSITES = (
 """Words of two classes, of which a column has one pair."""
 
 
-def warn_about_labels(dataset: Dataset, stated: bool = False) -> Iterator[str]:
+def warn_about_labels(
+    dataset: Dataset, stated: bool = False, missing_values: str = NOT_GIVEN
+) -> Iterator[str]:
     """Yield warnings of a table's only label column, on training and test rows, at most one.
 
     - Numbers, nearly all of which are few whole numbers, as of classes beside their mean.
     - Classes of one example, such as a sum or a header's name, beside others of `LEAST` or more.
     - Classes in two spellings: ``yes`` and ``no`` beside ``1`` and ``0``, or words beside their beginnings.
-    - Whole numbers from one number on at some natural clients, and from the next one on at the others.
+    - A code for unknown, such as 9, beside 0 and 1 or 1 and 2.
+    - Whole numbers from one number on at some natural clients, and from the next one on at others.
+    - One of two classes that is rare at all natural clients but one, and frequent there.
 
     Parameters
     ----------
     dataset : Dataset
         Nothing is said of one that is no table.
     stated : bool
-        Whether a key says what the labels are: the first two are then no doubt.
+        Whether a key says what the labels are: the first two and a code are then no doubt.
+    missing_values : str
+        The run's key. If it was not given, `warn_about_columns` names a code that is far from the others.
     """
     if (
         not isinstance(dataset.kind, Table)
@@ -78,7 +86,7 @@ def warn_about_labels(dataset: Dataset, stated: bool = False) -> Iterator[str]:
             f"label-column: classes? {shown} are different classes of {name!r}; if they mean the same, write "
             "one word for both"
         )
-    elif not stated and (code := _code(list(found))):
+    elif not stated and (code := _code(list(found), FAR if missing_values == NOT_GIVEN else ())):
         yield (
             f"label-column: classes? {code!r} is a class of {name!r} beside two others, as a code for "
             "unknown is; if nothing is known of these rows, leave the cells empty; else name the classes in "
@@ -120,10 +128,11 @@ def _single(found: Mapping[str, int]) -> list[str]:
     return single if len(single) <= FEW_ODD and len(others) > 1 and min(others) >= LEAST else []
 
 
-def _code(words: Sequence[str]) -> str:
+def _code(words: Sequence[str], told: Sequence[str]) -> str:
     """Return the class that is probably a code for unknown, beside 0 and 1 or 1 and 2; else nothing."""
     others = [word for word in words if word not in CODES]
-    return next(iter({*words} - {*others}), "") if len(words) == 3 and {*others} in NUMBERED else ""
+    codes = {*words} - {*others} - {*told}
+    return next(iter(codes), "") if len(words) == 3 and {*others} in NUMBERED else ""
 
 
 def same_in_pairs(words: Sequence[str]) -> list[tuple[str, str]]:
@@ -142,37 +151,48 @@ def same_in_pairs(words: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _shifted(dataset: Dataset, words: list[str]) -> str:
-    """Return which numbers the classes have at some natural clients, and which, one higher, at all others."""
+    """Return which numbers the classes have at some natural clients, and which, one higher, at all others.
+
+    Each has them at a client of `LEAST` rows, and no such client has only what both have, as ranks would.
+    """
     groups, y = dataset.train.groups, dataset.train.columns["y"]
     if groups is None or not all(map(NUMBER.fullmatch, words)):
         return ""
     whose = np.unique(groups, return_inverse=True)[1]
-    found = {
-        tuple(sorted({int(float(words[k])) for k in np.unique(y[whose == i])}))
-        for i in range(whose.max() + 1)
-    }
-    found = {some for some in found if not any({*some} < {*more} for more in found)}  # without an event
+    rows: dict[tuple[int, ...], int] = {}  # of the largest client with these classes
+    for i, size in enumerate(np.bincount(whose).tolist()):
+        some = tuple(sorted({int(float(words[k])) for k in np.unique(y[whose == i])}))
+        rows[some] = max(size, rows.get(some, 0))
+    found = {some for some in rows if not any({*some} < {*more} for more in rows)}  # without an event
     if len(found) != 2:
         return ""
     low, high = sorted(found)
     if len(low) < 2 or high != tuple(number + 1 for number in low) or high[:-1] != low[1:]:
         return ""
-    return f"{', '.join(map(str, low))} at some clients and {', '.join(map(str, high))} at the others"
+    of_both = [size for some, size in rows.items() if {*some} <= {*low} & {*high}]
+    if min(rows[low], rows[high]) < LEAST or max(of_both, default=0) >= LEAST:
+        return ""
+    return f"{', '.join(map(str, low))} at some clients and {', '.join(map(str, high))} at others"
 
 
 def _swapped(dataset: Dataset, words: list[str]) -> str:
-    """Return how frequent a class is at the one natural client of three or more at which it is not rare."""
+    """Return how frequent a class is at the one natural client of three or more at which it is not rare.
+
+    Nothing if each client has one class: `warn_about_targets` says so.
+    """
     groups, y = dataset.train.groups, dataset.train.columns["y"]
     if groups is None or len(words) != 2:
         return ""
     names, whose = np.unique(groups, return_inverse=True)
-    sizes = np.bincount(whose)
-    share = np.bincount(whose, y)[sizes >= LEAST] / sizes[sizes >= LEAST]
+    sizes, ones = np.bincount(whose), np.bincount(whose, y)
+    if not ((ones > 0) & (ones < sizes)).any():
+        return ""
+    share = ones[sizes >= LEAST] / sizes[sizes >= LEAST]
     for word, of_class in ((words[1], share), (words[0], 1 - share)):
         *others, most = np.sort(of_class) if len(share) > 2 else (0, 0)
         if most >= 1 - RARE and max(others) <= RARE:
             where = names[sizes >= LEAST][of_class.argmax()]
-            return f"{most:.0%} are {word!r} at {where}, and at most {max(others):.0%} at the others"
+            return f"{most:.0%} are {word!r} at {where}, and at most {max(others):.0%} at others"
     return ""
 
 

@@ -27,7 +27,8 @@ def warn_about_data(inputs: RunInputs) -> Iterator[str]:
     yield from warn_about_contradictions(dataset)
     if shares is not None:
         yield from warn_about_groups_on_both(inputs, sides_of(inputs))
-        yield from warn_about_labels(dataset, config.predict != "auto" or "=" in config.label_column)
+        stated = config.predict != "auto" or "=" in config.label_column
+        yield from warn_about_labels(dataset, stated, config.missing_values)
         yield from warn_about_same_clients(dataset)
         if same := spelt_alike(inputs.client_names or ()):
             shown = "; ".join(" and ".join(map(repr, several)) for several in same)

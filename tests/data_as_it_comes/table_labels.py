@@ -28,7 +28,7 @@ case(
     {
         "examples": ["no test set: a fixed 20 % of the rows of each 'sex' is held out"],
         "doubts?": [
-            "label-column: classes? 'label' has the classes 0, 1 at some clients and 1, 2 at the others; if "
+            "label-column: classes? 'label' has the classes 0, 1 at some clients and 1, 2 at others; if "
             "they mean the same, number them alike"
         ],
     },

@@ -35,7 +35,7 @@ def said_of(case, folder):
     doubts = [
         *warn_about_leaks(dataset),
         *warn_about_columns(dataset, missing_values=config.missing_values),
-        *warn_about_labels(dataset, stated),
+        *warn_about_labels(dataset, stated, config.missing_values),
         *warn_about_copies(dataset),
     ]
     if doubts:

@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fedbn_flower.config.named_algorithms import NOT_GIVEN
+from fedbn_flower.inspection.inputs import warn_about_columns
 from fedbn_flower.inspection.targets import warn_about_labels
 from fedbn_flower.inspection.warnings import warn_about_data
 from fedbn_flower.job.inputs import inputs_of
@@ -23,9 +25,10 @@ SAME = "are different classes of 'label'; if they mean the same, write one word 
 FEW, WORDS = np.resize([0, 1], 40).tolist(), ["ja", "nein"] * 20
 
 
-def said_of(labels, stated=False):
+def said_of(labels, stated=False, missing_values=NOT_GIVEN, sites=None):
     data = dataset_of({"age": np.arange(len(labels)) % 7, "label": labels}, "label")
-    return list(warn_about_labels(data, stated))
+    data = replace(data, train=replace(data.train, groups=sites))
+    return list(warn_about_labels(data, stated, missing_values))
 
 
 @pytest.mark.parametrize(
@@ -45,18 +48,42 @@ def test_classes_of_one_row_or_in_two_spellings_are_doubted(labels, line):
 
 @pytest.mark.parametrize(("labels", "code"), [([0, 1, 9], "9"), ([1, 2, 99], "99"), ([-9, 0, 1], "-9")])
 def test_a_code_for_unknown_beside_two_classes_is_doubted(labels, code):
-    (line,) = said_of(labels * 20)
+    (line,) = said_of(labels * 20, missing_values="NA")
     assert line.startswith(
         f"label-column: classes? {code!r} is a class of 'label' beside two others, as a code "
     )
-    assert said_of(labels * 20, stated=True) == []
+    assert said_of(labels * 20, stated=True, missing_values="NA") == []
+
+
+@pytest.mark.parametrize("labels", [[0, 1, 9], [1, 2, 99], [-9, 0, 1]])
+def test_a_code_for_unknown_is_doubted_once(labels):
+    """By its distance from all others, or beside two classes."""
+    data = dataset_of({"age": np.arange(60) % 7, "label": labels * 20}, "label")
+    (line,) = [*warn_about_columns(data), *warn_about_labels(data)]
+    assert ("missing?" in line) == (labels != [0, 1, 9])
+
+
+@pytest.mark.parametrize("rows", [(4, 12, 12, 12), (10, 10, 10, 10)])
+def test_ranks_of_which_sites_have_two_each_are_no_other_numbering(rows):
+    ranks = zip([(1, 2), (2, 3), (2,), (2, 3)], rows, strict=True)
+    labels = [rank for some, count in ranks for rank in np.resize(some, count).tolist()]
+    assert said_of(labels, sites=np.repeat(["bern", "graz", "lyon", "ulm"], rows)) == []
+
+
+def test_ranks_of_a_small_site_are_no_other_numbering():
+    assert said_of([1, 2] * 2 + [2, 3] * 18, sites=np.repeat(["bern", "ulm"], [4, 36])) == []
+
+
+def test_sites_with_one_class_each_have_none_the_other_way_round():
+    sites = np.repeat(["bern", "graz", "ulm"], 20)
+    assert said_of([0] * 40 + [1] * 20, sites=sites) == []
 
 
 def test_a_site_without_events_hides_no_other_numbering():
     data = dataset_of({"age": np.arange(50) % 7, "label": [0, 1] * 10 + [1, 2] * 10 + [0] * 10}, "label")
     sites = np.repeat(["lyon", "turin", "graz"], [20, 20, 10])
     (line,) = warn_about_labels(replace(data, train=replace(data.train, groups=sites)))
-    assert "'label' has the classes 0, 1 at some clients and 1, 2 at the others" in line
+    assert "'label' has the classes 0, 1 at some clients and 1, 2 at others" in line
 
 
 @pytest.mark.parametrize(("ill", "doubted"), [((2, 4, 18), True), ((18, 16, 1), True), ((2, 4, 12), False)])
@@ -68,9 +95,7 @@ def test_a_site_whose_classes_are_the_other_way_round_is_doubted(ill, doubted):
     sites = np.repeat(["bern", "graz", "ulm"], 20)
     said = [*warn_about_labels(replace(data, train=replace(data.train, groups=sites)))]
     word, most, others = ("1", "90%", "20%") if ill[2] == 18 else ("0", "95%", "20%")
-    line = (
-        f"label-column: classes? {most} are {word!r} at ulm, and at most {others} at the others; if they are "
-    )
+    line = f"label-column: classes? {most} are {word!r} at ulm, and at most {others} at others; if they are "
     assert said == ([f"{line}the other way round there, write them as elsewhere"] if doubted else [])
 
 

@@ -68,6 +68,47 @@ def test_a_sum_or_difference_of_columns_is_a_leak():
     assert not leaks({**noise(90, 36), "y": rng.normal(size=90)})
 
 
+def test_a_sum_is_told_of_all_rows_though_a_column_has_missing_values():
+    """Only where that is known the target is the sum."""
+    rng = np.random.default_rng(0)
+    a, b, gaps = rng.normal(size=90), rng.normal(size=90), np.where(np.arange(90) % 3, 1, np.nan)
+    assert not leaks({"a": a, "b": b, "lab": gaps, "y": a + b + np.isnan(gaps) * rng.normal(size=90)})
+    (line,) = leaks({"a": a, "b": b, "lab": gaps, "y": a + b})
+    assert line.startswith("columns: leaks? 'a', 'b' together determine the target of all 90 training rows")
+
+
+def test_what_one_column_determines_is_no_sum():
+    """As hardly any event is one by chance."""
+    event = np.arange(40) == 7
+    assert not leaks({**noise(40), "event": event, "y": event})
+
+
+@pytest.mark.parametrize("varied", [0, 1])
+def test_labels_and_flags_of_patients_with_several_rows_are_no_sum(varied):
+    rng = np.random.default_rng(0)
+    flags, y = np.repeat(rng.integers(0, 2, (30, 40)), 8, 0), np.repeat(rng.integers(0, 2, 30), 8)
+    assert not leaks({**noise(240, varied), **{f"f{i}": flag for i, flag in enumerate(flags.T)}, "y": y})
+
+
+@pytest.mark.parametrize("kinds", [2, 3, 5])
+def test_any_of_several_events_is_their_sum(kinds):
+    """As few different rows as there are events and none; of two that do not exclude each other, four."""
+    kind = np.random.default_rng(0).integers(0, kinds + 1, 120)
+    events = {f"e{i}": (kind == i + 1).astype(int) for i in range(kinds)}
+    (line,) = leaks({**events, "y": np.minimum(kind, 1)})
+    assert "together determine" in line
+    a, b = kind % 2, np.random.default_rng(1).integers(0, 2, 120)
+    assert leaks({"a": a, "b": b, "y": a + b})
+    assert leaks({"a": a, "b": b, "y": 2 * a + b})
+
+
+def test_a_number_that_stands_for_none_makes_no_sum():
+    rng = np.random.default_rng(0)
+    numbers = rng.normal(3000, 1000, (200, 3))
+    numbers[:3] = 99999999
+    assert not leaks(dict(zip(["income", "rent", "y"], numbers.T, strict=True)))
+
+
 def test_ids_that_never_occur_again_say_nothing():
     rng = np.random.default_rng(0)
     assert not leaks({"id": rng.permutation(500), **noise(500), "y": rng.integers(0, 2, 500)})
