@@ -218,9 +218,9 @@ def is_binary(table: DataFrame) -> bool:
     return table[TARGET].dtype.kind == "i" and bool(table[TARGET].isin((0, 1)).all())
 
 
-def binary_cases(folder: Path) -> DataFrame | None:
-    """Return the cases of a run's folder; None if it keeps none, or they have other than two classes."""
-    table = predictions_of(folder, only_if=SCORE)
+def binary_cases(folder: Path, new: bool = False) -> DataFrame | None:
+    """Return `predictions_of` a run's folder; None if it keeps none, or of other than two classes."""
+    table = predictions_of(folder, SCORE, new)
     return table if table is not None and is_binary(table) else None
 
 

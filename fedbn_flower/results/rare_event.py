@@ -1,7 +1,7 @@
 """What leads the tables of a rare event, whose accuracy says little: AUROC, sensitivity, calibration."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import nan
@@ -18,7 +18,7 @@ from ..core.process_cache import process_cache
 from ..core.stored import rows_of
 from ..data.events import RARE
 from ..records.cases import SCORE, SITE, TARGET, binary_cases
-from ..records.summary import Summary
+from ..records.summary import OfClient, Summary
 from .held_out import have_same_cases
 from .run_reader import PARTITIONS, Run
 
@@ -59,14 +59,21 @@ def led_by_rare_event(run: Run) -> Run:
 def _led(run: Run, cases: "DataFrame") -> Run:
     summary = run.summary
     of_all = summary.pooled or summary.mean or {}
-    clients = {
-        number: {**figures(cases[cases[SITE] == client.get("name", number)]), **client}
-        for number, client in summary.clients.items()
-    }
+    clients = _of_each(summary.clients, cases)
     update: dict[str, object] = {"pooled": {**figures(cases), **of_all}, "clients": clients}
+    if (new := summary.new_clients) and (of_new := binary_cases(run.folder, new=True)) is not None:
+        update["new_clients"] = new.model_copy(update={"clients": _of_each(new.clients, of_new)})
     if run.main_metric == "accuracy" and not summary.left_out:
         update |= {"compared_by": AUROC, "higher_is_better": [*summary.higher_is_better, AUROC]}
     return replace(run, summary=summary.model_copy(update=update))
+
+
+def _of_each(clients: Mapping[str, OfClient], cases: "DataFrame") -> dict[str, OfClient]:
+    """Return the metrics of clients with the `LEADING` ones of each one's cases."""
+    return {
+        number: {**figures(cases[cases[SITE] == client.get("name", number)]), **client}
+        for number, client in clients.items()
+    }
 
 
 def data_of(run: Run) -> Data:

@@ -10,7 +10,17 @@ from ...privacy.in_words import not_held
 from ...records.cases import TARGET
 from ...records.metrics import decimals, shown, spelt
 from ..held_out import CASES
-from ..rare_event import AUROC, CALIBRATION, SENSITIVITY, figures, rare_cases
+from ..rare_event import (
+    AUROC,
+    CALIBRATION,
+    LEADING,
+    SENSITIVITY,
+    figures,
+    is_led,
+    led_by_rare_event,
+    main_first,
+    rare_cases,
+)
 from ..run_reader import Run
 from ..summary import name_of_left_out
 from .html import key_values, page, paragraph, without_folders
@@ -101,11 +111,22 @@ def _key_metrics(run: Run) -> dict[str, str]:
     if found := summary.privacy:
         held = f", {found['claim']}" if not_held(found) else ""
         took = {f"epsilon{held} (delta {found['delta']:g})": f"{found['epsilon']:.3f}"}
-    left = {}
-    if new := summary.left_out:
-        of_new = (new.mean or {}).get(metric)
-        left = {f"{spelt(metric)}, {name_of_left_out(summary)}, left out": shown(metric, of_new, digits)}
-    return left | (_of_rare_event(run) or values | took) | _to_target(run)
+    return _of_left_out(run, digits) | (_of_rare_event(run) or values | took) | _to_target(run)
+
+
+def _of_left_out(run: Run, digits: int) -> dict[str, str]:
+    """Return the main metric of the site left out, after those of a rare event; empty of other runs."""
+    summary, metric = led_by_rare_event(run).summary, run.main_metric
+    if not (new := summary.left_out):
+        return {}
+    of_new = {**next(iter(new.clients.values()), {}), **(new.mean or {})}
+    known = [name for name in LEADING if is_led(summary) and of_new.get(name) is not None]
+    return {
+        f"{spelt(name)}, {name_of_left_out(summary)}, left out": shown(
+            name, of_new.get(name), digits if name == metric else 3
+        )
+        for name in main_first(summary, metric, dict.fromkeys([metric, *known]))
+    }
 
 
 def _of_rare_event(run: Run) -> dict[str, str]:

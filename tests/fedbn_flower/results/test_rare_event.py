@@ -1,12 +1,14 @@
 """Tables of a rare event begin with AUROC, sensitivity and calibration; scikit-learn is the reference."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import accuracy_score, roc_auc_score, roc_curve
 
 from fedbn_flower import cli
-from fedbn_flower.records.cases import predictions_of
+from fedbn_flower.records.cases import predictions_file, predictions_of
 from fedbn_flower.results.progress import summary_table
 from fedbn_flower.results.rare_event import (
     LEADING,
@@ -25,7 +27,7 @@ from fedbn_flower.results.run_reader import Run
 
 from .html_page import Page, page
 from .written import change_run, summary_of, write_run
-from .written_cases import summary_of_cases, write_cases
+from .written_cases import columns, summary_of_cases, write_cases
 
 NAMES = ["AUROC", "sensitivity at specificity 0.9", "expected over observed events"]
 
@@ -160,6 +162,25 @@ def test_a_site_that_is_left_out_is_compared_by_what_the_run_has_of_it(tmp_path)
     )
     said = "its own held-out examples; the site left out is evaluated on all of its examples, none of"
     assert any(said in text for text in seen["p"])
+
+
+def test_a_site_left_out_is_led_by_the_rare_event_of_its_own_cases(tmp_path):
+    cases = two_sites((4, 3))
+    lyon, turin = ({name: cases[name]} for name in cases)
+    of_all = summary_of_cases(cases)
+    new = {"clients": {"1": of_all["clients"].pop("1")}, "mean": of_all["mean"]}
+    summary = of_all | {"new-clients": new, "new-clients-as-received": new, "eval-data": "local"}
+    folder = write_cases(tmp_path / "run", lyon, summary=summary, client_names=list(cases), num_clients=2)
+    kept = predictions_file((lyon, columns()), (turin, replace(columns(), new=True)))
+    (folder / "predictions.parquet").write_bytes(kept)
+    row = results_table(Run.read(folder)).rows[-1]
+    assert row[0] == "turin, not trained on"
+    assert_leads(row[1:], cases["turin"])
+    shown = page(folder)
+    assert shown.text["dt"][:4] == [f"{name}, turin, left out" for name in (*NAMES, "accuracy")]
+    assert_leads(shown.text["dd"], cases["turin"])
+    row = next(row for row in shown.rows if row[0] == "client turin")
+    assert_leads(row[2:], cases["turin"])
 
 
 def deaths():

@@ -150,6 +150,7 @@ def worst_clients(run: Run) -> Iterator[str]:
 
 def new_clients(run: Run) -> Iterator[str]:
     """Yield a table of the clients that did not train."""
+    run = led_by_rare_event(run)
     new = run.summary.new_clients
     if not new:
         return
