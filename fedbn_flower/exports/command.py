@@ -25,6 +25,8 @@ from ..results.run_reader import Run
 from .model import ENDINGS, FORMATS
 
 NOWHERE = "of the run, which its folder does not hold"
+OWN_ROWS = "numbers are standardised by the mean and deviation of each client's own training rows"
+WHERE_NOT = ", which no run folder has; with normalize=true summary.json does"
 """Where these are in the folder of an old version, or of an own kind of data."""
 OF_A_TABLE = re.compile(r"\d+ columns?: ")
 FIGURES = ("pdf", "svg", "png")
@@ -81,17 +83,15 @@ def _expected(folder: Path) -> Iterator[str]:
     """Yield what the inputs of the file are, and by what numbers are standardised."""
     manifest = read_manifest(folder, "export")
     learnt = [str(note["text"]) for note in manifest.get("learnt", ()) if note["row"] == "inputs"]
-    inputs = [text for text in learnt if not text.startswith("numbers are standardised")]  # see below
+    inputs = [text for text in learnt if not text.startswith("numbers are ")]  # see below
     yield from (f"inputs: {text}" for text in inputs)
     if manifest.get("normalize"):
         summary = Summary.read(folder, "export")
         where = "in 'normalization' of summary.json" if summary and summary.normalization else NOWHERE
         yield f"inputs: standardised, by the mean and deviation {where}"
     elif OF_A_TABLE.match("".join(inputs[:1])):
-        whose = (
-            "each client's own training rows, which no run folder has; with normalize=true summary.json does"
-        )
-        yield f"inputs: numbers are standardised, by the mean and deviation of {whose}"
+        by = next((text for text in learnt if text not in inputs), OWN_ROWS)
+        yield f"inputs: {by}{WHERE_NOT if by == OWN_ROWS else ''}"
 
 
 def _written(options: argparse.Namespace) -> list[Path]:

@@ -155,8 +155,8 @@ class RunInputs:
                 return dataset
             if config.normalize == "median":
                 dataset = replace(dataset, kind=dataset.kind.scaled_by(self._median_scale(dataset)))
-            if config.folds and config.normalize is True:
-                dataset = self._scaled_by_those_not_tested(dataset)
+            if (config.folds or config.holdout_clients) and config.normalize is True:
+                dataset = self._scaled_by_those_that_train(dataset)
             if not config.holdout_clients:
                 return dataset
             rows = self._rows_that_train(self._divided(dataset))
@@ -181,10 +181,14 @@ class RunInputs:
             found.append(received(arrays, dataset.spec.shape[0], math.inf))
         return median_scale(found)
 
-    def _scaled_by_those_not_tested(self, dataset: Dataset) -> Dataset:
-        """The dataset of a fold, standardised by its training examples only."""
-        kind, tested = dataset.kind, self._divided(dataset).test_rows
-        rows = np.delete(np.arange(len(dataset.train)), tested)
+    def _scaled_by_those_that_train(self, dataset: Dataset) -> Dataset:
+        """The dataset without its scale of all rows: a fold's test examples, and clients that do not train,
+        have no part in it.
+        """
+        kind, shares = dataset.kind, self._divided(dataset)
+        others = [part[client] for client in self.held_out_clients for part in (shares.train, shares.val)]
+        others += [shares.test_rows] if self.config.folds else []
+        rows = np.delete(np.arange(len(dataset.train)), np.concatenate(others))
         if not (arrays := kind.of_rows(rows).moments()):
             return dataset
         scale = received(arrays, dataset.spec.shape[0], math.inf).scale()

@@ -151,13 +151,17 @@ def _inputs(dataset: Dataset) -> str:
 
 def _standardised(inputs: RunInputs, partition_id: int) -> Iterator[Note]:
     """Say by which rows a table's numbers are standardised, and so filled where they are missing."""
-    kind, normalize = inputs.dataset.kind, inputs.config.normalize
+    kind, config = inputs.dataset.kind, inputs.config
     has_numbers = isinstance(kind, Table) and any(not words for _, words, _ in columns_of(kind))
-    if has_numbers and not inputs.initial(partition_id).spec.integers and not inputs.prepares_publicly:
-        whose = "all training rows" if normalize else "each client's own training rows"
-        by = f"the mean and deviation of {whose}"
-        by = "the medians of the clients' means and deviations" if normalize == "median" else by
-        yield Note("inputs", f"numbers are standardised by {by}")
+    by = "the mean and deviation of each client's own training rows"
+    if inputs.prepares_publicly:
+        by = f"the public dp-scale {config.dp_scale!r}" * bool(config.dp_scale)
+    elif config.normalize == "median":
+        by = "the medians of the clients' means and deviations"
+    elif config.normalize or config.reference == "pooled":
+        by = "the mean and deviation of all training rows"
+    if has_numbers and not inputs.initial(partition_id).spec.integers:
+        yield Note("inputs", f"numbers are {f'standardised by {by}' if by else 'not standardised'}")
 
 
 def _size(dataset: Dataset) -> str:

@@ -47,7 +47,7 @@ def bits(folder):
 def test_the_command_line_gives_the_same_files(run, keys, cache_dir, tmp_path):
     result = run(**keys, rounds=2, run_dir=tmp_path / "python")
     flags = [w for k, v in keys.items() for w in (f"--{k.replace('_', '-')}", str(v).lower())]
-    given = "--dataset digits --rounds 2 --local-epochs 1 --batch-size 128 --backend inline --run-dir command"
+    given = "--dataset digits --rounds 2 --local-epochs 1 --batch-size 256 --backend inline --run-dir command"
     assert main([*flags, *given.split(), "--cache-dir", str(cache_dir)]) == 0
     assert bits(result.folder) == bits(tmp_path / "command")
     assert (result.folder / "clients.csv").read_bytes() == (tmp_path / "command" / "clients.csv").read_bytes()

@@ -52,6 +52,12 @@ def test_a_table(configured, patients):
     assert found["examples"][0] == "16 to train on, 4 to test on"
 
 
+PRIVATE = {
+    "dp": "example", "dp_noise": 1.0, "dp_delta": 0.1, "dp_clip": 1.0, "label_column": "ill=0|1",
+    "columns": "age,sex=f|m", "client": "shared",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
@@ -61,12 +67,18 @@ def test_a_table(configured, patients):
             {"normalize": "median"},
             ["numbers are standardised by the medians of the clients' means and deviations"],
         ),
+        (
+            {"reference": "pooled"},
+            ["numbers are standardised by the mean and deviation of all training rows"],
+        ),
+        (PRIVATE | {"dp_scale": "age=60:9"}, ["numbers are standardised by the public dp-scale 'age=60:9'"]),
+        (PRIVATE, ["numbers are not standardised"]),
         ({"columns": "sex"}, []),
     ],
 )
 def test_a_table_says_by_which_rows_its_numbers_are_standardised(configured, patients, keys, said):
     """Methods and model card have these words, too: they said nothing of it."""
-    config = configured(partition="natural:hospital", num_clients=2, **patients, **keys)
+    config = configured(partition="natural:hospital", num_clients=2, **patients | keys)
     assert [line for line in dict(lines(config))["inputs"] if "standardised" in line] == said
 
 

@@ -113,14 +113,18 @@ def test_of_data_with_a_test_set_all_examples_are_folded_and_it_is_said(configur
     assert federation.warnings == []
 
 
-def test_inputs_are_standardised_by_those_that_are_not_tested_on(configured, patients):
-    keys = {"dataset": patients, "label_column": "outcome", "columns": "age", "model": "mlp-bn"}
-    inputs = inputs_of(configured(**keys, folds=3, fold=1, partition="iid", normalize=True))
-    task = task_of(inputs, 0)
-    ages = np.delete(inputs.dataset.train.columns["x"][:, 0], inputs.partitions.test_rows)
+@pytest.mark.parametrize("keys", [{"folds": 3, "fold": 1}, {"holdout_clients": 1}])
+def test_inputs_are_standardised_by_those_that_are_not_tested_on(configured, patients, keys):
+    """Nor by a client that does not train, whose rows all were part of the mean."""
+    keys |= {"dataset": patients, "label_column": "outcome", "columns": "age", "model": "mlp-bn"}
+    inputs = inputs_of(configured(**keys, partition="iid", num_clients=3, normalize=True))
+    (x,), shares = inputs.dataset.train.columns["x"].T, inputs.partitions
+    (left_out,) = inputs.held_out_clients or [None]
+    tested = shares.test_rows if left_out is None else shares.train[left_out]
+    task = task_of(inputs, 0 if left_out != 0 else 1)
     (batch, _) = next(iter(task.train.load([np.arange(3)])))
-    expected = (inputs.dataset.train.columns["x"][task.train.rows[:3], 0] - ages.mean()) / ages.std()
-    np.testing.assert_allclose(batch[:, 0], expected, rtol=1e-5)
+    ages = np.delete(x, tested)
+    np.testing.assert_allclose(batch[:, 0], (x[task.train.rows[:3]] - ages.mean()) / ages.std(), rtol=1e-5)
 
 
 # ---- the sweep --------------------------------------------------------------------------------------
