@@ -244,11 +244,11 @@ class Summary(RoundFigures, RunFigures):
 def tested_on(summaries: Iterable[Summary]) -> str:
     """Return on whose held-out examples the clients of runs were evaluated; empty if it is not known."""
     every = [one for one in summaries if one.mean]
-    leaves_out = any(one.left_out for one in every)
-    left_out = (
-        "the site left out is evaluated on all of its examples, none of which is trained on" * leaves_out
+    leave_out = [bool(one.left_out) for one in every]
+    left_out = "the site left out is evaluated on all of its examples, none of which is trained on" * any(
+        leave_out
     )
-    if leaves_out and len(every) > 1:  # whose table is of the sites left out
+    if len(every) > 1 and all(leave_out):  # whose table is of the sites left out
         return left_out
     found = {one.eval_data for one in every} & TESTED_ON.keys()
     others = "; in other runs ".join(TESTED_ON[name] for name in sorted(found, reverse=True))

@@ -103,5 +103,7 @@ def test_it_says_on_whose_examples_clients_were_evaluated():
     )
     assert on_whose([own, own, unknown, nobody]) == TESTED_ON["local"]
     assert on_whose([everybodys, own]) == f"{TESTED_ON['local']}; in other runs {TESTED_ON['global']}"
-    assert on_whose([own, left_out]).startswith("the site left out is evaluated on all of its examples")
+    of_left_out = "the site left out is evaluated on all of its examples, none of which is trained on"
+    assert on_whose([left_out, left_out]) == of_left_out
+    assert on_whose([own, left_out]) == f"{TESTED_ON['local']}; {of_left_out}"
     assert on_whose([unknown, nobody]) == ""
