@@ -11,7 +11,7 @@ from ..core.files import csv_text, write_atomically
 from ..core.stored import GRID
 from ..core.text import joined
 from ..names import short
-from ..records.metrics import PERCENT, percent
+from ..records.metrics import PERCENT, percent, spelt
 from ..records.summary import Summary, tested_on
 from ..results import report
 from ..results.composition import Private, added_up
@@ -34,7 +34,10 @@ from ..results.summary import (
 
 Cell = tuple[str, ...]
 AXES = ("strategy", "client", "objective")
-MEANS = "Mean over examples: every held-out example counts alike; mean over clients: every client."
+MEANS = (
+    "Mean over examples: every held-out example counts alike; mean over clients: every client that has a "
+    "value."
+)
 
 
 class Comparison:
@@ -220,7 +223,7 @@ class Comparison:
         title = self._title()
         below = f"{title[:1].upper()}{title[1:]}.\n{MEANS}\n{words}{together}"
         further = "".join(
-            f"\n{title.capitalize()}:\n\n{found.markdown()}"
+            f"\n{title[:1].upper()}{title[1:]}:\n\n{found.markdown()}"
             for title, found in self.verdicts.tables(at_end).items()
         )
         return f"{table}\n{below}{further}{held_out}"
@@ -234,7 +237,7 @@ class Comparison:
         runs = [sum(row["status"] == "ok" for row in members) for members in self._groups().values()]
         seeds = seeds_text(runs)
         deviation = f", mean +- sample standard deviation (n - 1) over {seeds} seeds" if seeds else ""
-        metrics = (f"{by} in %" if by in PERCENT else by for by in self._compared_by())
+        metrics = (f"{spelt(by)} in %" if by in PERCENT else spelt(by) for by in self._compared_by())
         tested = tested_on(run.summary for run in self._runs.values())
         labels = over_labels(run.config.get("problem") for run in self._runs.values())
         divided, lacking = divided_otherwise(self._runs.values()), without_a_value(self._runs.values())

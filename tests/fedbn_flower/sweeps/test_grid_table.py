@@ -60,7 +60,9 @@ def test_clients_without_the_metric_are_named_beside_the_mean_over_the_others(co
         del found["clients"]["2"]["accuracy"]
         add_run(grid, configured(seed=seed), found)
     said = "no accuracy of client 2, so what is over clients is over the others"
-    assert said in (tmp_path / "grid.md").read_text()
+    written = (tmp_path / "grid.md").read_text()
+    assert said in written
+    assert "mean over clients: every client that has a value." in written
     WRITE_REPORT(tmp_path)
     assert f"N{said[1:]}." in (tmp_path / "report.html").read_text()
     add_run(grid, configured(seed=2), summary(0.5, 0.5, [0.4, 0.6, 0.1]))
@@ -309,6 +311,7 @@ def test_runs_of_a_rare_event_are_compared_by_what_tells_them_apart(configured, 
     assert {row["strategy"]: float(row["auroc: pooled"]) for row in rows} == pytest.approx(areas)
     assert {name for name in rows[0] if name.startswith("accuracy")} == set()
     assert "auroc: client lyon" in rows[0]
+    assert "\nAUROC.\nMean over" in (tmp_path / "grid.md").read_text()
     groups = Sweep.read(tmp_path, "report").groups
     assert common_metric(groups) == "auroc"
     assert "Loss by round" in curves(groups, "auroc")  # an AUROC was measured at the end only

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from ...plotting.drawer import DrawnApart
     from ...plotting.svg_figure import InlineFigure
 
-MEANS = "Mean over examples weights all held-out examples equally; mean over clients, all clients."
+MEANS = (
+    "Mean over examples weights all held-out examples equally; mean over clients, all clients that have a "
+    "value."
+)
 
 
 def means(runs: Iterable[Run]) -> str:
