@@ -25,9 +25,9 @@ from ..results.run_reader import Run
 from .model import ENDINGS, FORMATS
 
 NOWHERE = "of the run, which its folder does not hold"
+"""Where these are in the folder of an old version, or of an own kind of data."""
 OWN_ROWS = "numbers are standardised by the mean and deviation of each client's own training rows"
 WHERE_NOT = ", which no run folder has; with normalize=true summary.json does"
-"""Where these are in the folder of an old version, or of an own kind of data."""
 OF_A_TABLE = re.compile(r"\d+ columns?: ")
 FIGURES = ("pdf", "svg", "png")
 """The forms of figures as files."""
