@@ -122,15 +122,16 @@ PATIENCE = 10.0  # seconds; Ray counts a core as free some time after its worker
 
 
 def free_cores(workers: int) -> int:
-    """How many cores the Ray that this process is connected to has free.
+    """How many cores the Ray that this process is connected to has free; those of a run before may become
+    so in a moment.
 
     Raises
     ------
     UserError
         When it has none, or fewer than ``workers``: those that get no core would be waited for in vain.
     """
-    cores = _free()
-    if cores < max(1, workers):
+    wanted = max(1, workers)
+    if (cores := _free_before_long(wanted) if wanted <= all_cores() else _free()) < wanted:
         raise not_allowed("workers", workers, f"at most {cores}, the cores that the running Ray has free")
     return cores
 
@@ -139,9 +140,15 @@ def end_workers(workers: Iterable[Any], cores: int) -> None:
     """End actors, and wait until as many cores are free again."""
     for worker in workers:
         ray.kill(worker)
+    _free_before_long(cores)
+
+
+def _free_before_long(cores: int) -> int:
+    """Return how many cores are free once as many are, or after `PATIENCE`."""
     deadline = time.monotonic() + PATIENCE
-    while _free() < cores and time.monotonic() < deadline:
+    while (found := _free()) < cores and time.monotonic() < deadline:
         time.sleep(0.05)
+    return found
 
 
 def _free() -> int:

@@ -31,7 +31,7 @@ def test_a_client_s_own_data_are_learnt_better_with_it(run):
     """Two classes a client, tested on its own: a mixed or personal model beats the shared one at once."""
     keys = {"partition": "shards:2", "num_clients": 5, "eval_data": "local", "strategy": "fedavg"}
     shared, *others = (
-        run(**keys, rounds=3, client=name).summary["client-mean"]["accuracy"]
+        run(**keys, rounds=3, batch_size=128, client=name).summary["client-mean"]["accuracy"]
         for name in ("shared", "apfl", "fedbn+fedala", "fedrod", "pfedme")
     )
     assert min(others) > shared + 0.1
