@@ -12,6 +12,7 @@ from ..cli.argument_parser import Parser
 from ..core.errors import not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
 from ..core.stored import RUN, SWEEP, checked_kind, damage_as_user_errors
+from ..job.what_is_learnt import OWN_ROWS
 from ..records.summary import Summary
 from ..results.manifest import read_manifest
 from ..results.plotting.svg_figure import InlineFigure
@@ -26,7 +27,6 @@ from .model import ENDINGS, FORMATS
 
 NOWHERE = "of the run, which its folder does not hold"
 """Where these are in the folder of an old version, or of an own kind of data."""
-OWN_ROWS = "numbers are standardised by the mean and deviation of each client's own training rows"
 WHERE_NOT = ", which no run folder has; with normalize=true summary.json does"
 OF_A_TABLE = re.compile(r"\d+ columns?: ")
 FIGURES = ("pdf", "svg", "png")

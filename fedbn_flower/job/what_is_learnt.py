@@ -25,6 +25,8 @@ from .tasks import rows_of
 
 MAX_SHOWN = 10
 """The most classes, columns and clients shown by name."""
+STANDARDISED = "numbers are standardised by"
+OWN_ROWS = f"{STANDARDISED} the mean and deviation of each client's own training rows"
 
 
 def what_is_learnt(inputs: RunInputs, partition_id: int = 0) -> tuple[Note, ...]:
@@ -153,15 +155,16 @@ def _standardised(inputs: RunInputs, partition_id: int) -> Iterator[Note]:
     """Say by which rows a table's numbers are standardised, and so filled where they are missing."""
     kind, config = inputs.dataset.kind, inputs.config
     has_numbers = isinstance(kind, Table) and any(not words for _, words, _ in columns_of(kind))
-    by = "the mean and deviation of each client's own training rows"
+    said = OWN_ROWS
     if inputs.prepares_publicly:
-        by = f"the public dp-scale {config.dp_scale!r}" * bool(config.dp_scale)
+        scale = f"{STANDARDISED} the public dp-scale {config.dp_scale!r}"
+        said = scale if config.dp_scale else "numbers are not standardised"
     elif config.normalize == "median":
-        by = "the medians of the clients' means and deviations"
+        said = f"{STANDARDISED} the medians of the clients' means and deviations"
     elif config.normalize or config.reference == "pooled":
-        by = "the mean and deviation of all training rows"
+        said = f"{STANDARDISED} the mean and deviation of all training rows"
     if has_numbers and not inputs.initial(partition_id).spec.integers:
-        yield Note("inputs", f"numbers are {f'standardised by {by}' if by else 'not standardised'}")
+        yield Note("inputs", said)
 
 
 def _size(dataset: Dataset) -> str:

@@ -4,8 +4,9 @@ import socket
 
 import pytest
 
-from fedbn_flower.core.errors import RunCutOff
-from fedbn_flower.runtime.ray.clusters import Raylet
+from fedbn_flower.core.errors import RunCutOff, UserError
+from fedbn_flower.runtime.ray import clusters
+from fedbn_flower.runtime.ray.clusters import Raylet, free_cores
 
 
 def test_a_raylet_that_no_longer_answers_cuts_the_run_off():
@@ -22,3 +23,13 @@ def test_a_raylet_that_no_longer_answers_cuts_the_run_off():
     second.close()
     with pytest.raises(RunCutOff, match="raylet on this machine has died"):
         raylet.check()
+
+
+def test_cores_of_the_run_before_are_waited_for_and_others_are_not(monkeypatch):
+    free = iter([3.0, 3.0, 4.0, 4.0])
+    monkeypatch.setattr(clusters.ray, "cluster_resources", lambda: {"CPU": 4.0})
+    monkeypatch.setattr(clusters.ray, "available_resources", lambda: {"CPU": next(free)})
+    assert free_cores(4) == 4
+    with pytest.raises(UserError, match="^workers: 5 is not allowed; expected at most 4, the cores that"):
+        free_cores(5)
+    assert next(free, None) is None  # asked once: no waiting makes a machine larger
