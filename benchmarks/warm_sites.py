@@ -8,8 +8,9 @@
 - looks: as warm, where the site's SuperExec looks for messages every 0.1 s instead of every second
   (``FLWR_SUPEREXEC_TASK_POLL_INTERVAL``, a variable of Flower's).
 
-A federation stands on this machine for each of the last three. The sides of a repetition run one after the
-other, in turning order, the empty app on the warm one. The first exchange of a run is told apart.
+For each of the last three that is asked for, a federation stands on this machine; the empty app runs on that
+of "warm". The sides of a repetition run one after the other, in turning order. The first exchange of a run is
+told apart.
 """
 
 import argparse
@@ -20,6 +21,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -97,18 +99,19 @@ def main() -> None:
         app = folder / "fedbn-flower"
         left_out = shutil.ignore_patterns(".?*", "__pycache__", "runs", "tests", "benchmarks")
         shutil.copytree(ROOT, app, ignore=left_out)
-        with (
-            LocalFederation(folder / "warm", NODES) as warm,
-            LocalFederation(folder / "cold", NODES, node_config="warm=false") as cold,
-            looking_often(LocalFederation(folder / "looks", NODES)) as looks,
-        ):
-            sides: dict[str, Side] = {
-                "empty": partial(empty, warm),
-                "warm": partial(ours, warm, app),
-                "cold": partial(ours, cold, app),
-                "looks": partial(ours, looks, app),
-            }
-            sides = {name: sides[name] for name in options.sides.split(",")}
+        federations = {
+            "warm": LocalFederation(folder / "warm", NODES),
+            "cold": LocalFederation(folder / "cold", NODES, node_config="warm=false"),
+            "looks": looking_often(LocalFederation(folder / "looks", NODES)),
+        }
+        sides: dict[str, Side] = {
+            name: partial(ours, federation, app) for name, federation in federations.items()
+        }
+        sides["empty"] = partial(empty, federations["warm"])
+        sides = {name: sides[name] for name in options.sides.split(",")}
+        with ExitStack() as stack:
+            for needed in {"warm" if side == "empty" else side for side in sides}:
+                stack.enter_context(federations[needed])
             seconds = measure(sides, options.repetitions, options.rounds, folder)
     print("| side | s an exchange | spread | the first |\n| --- | --- | --- | --- |")
     later = {name: [value for run in runs for value in run[1:]] for name, runs in seconds.items()}

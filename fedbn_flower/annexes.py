@@ -74,7 +74,6 @@ ANNEXES: dict[str, Annex] = {
                 "doctor": "doctor:doctor",
                 "new": "new_app:new",
                 "audit": "log:audit",
-                "ledger": "ledger:ledger",
             },
             "federations": {"consortium": "standing:standing"},
             "owners-doors": {"studies": "log:only_admitted", "audit": "log:logged"},

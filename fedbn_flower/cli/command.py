@@ -17,9 +17,7 @@ from ..core.ground.collector import no_collection
 from ..core.text import hint
 from ..core.version import __version__
 
-COMMANDS = {
-    "report": "report_commands",
-}
+COMMANDS = {"ledger": "ledger", "report": "report_commands"}
 """What may stand in the place of flags, each with the module of its function; annexes bring others."""
 CLOSED, USER_ERROR, INTERRUPTED = 1, 2, 130  # exit status
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -40,6 +40,12 @@ def number_of(count: int, thing: str) -> str:
     return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
+def duration(seconds: float) -> str:
+    """Return a time as ``45 s``, ``12 min`` or ``3.5 h``."""
+    longer = f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    return f"{seconds:.3g} s" if seconds < 90 else longer
+
+
 def are(count: int) -> str:
     """Return the verb of so many things: ``1 row is``, ``2 rows are``."""
     return "is" if count == 1 else "are"

@@ -20,7 +20,7 @@ from .. import annexes
 from ..config.run_config import RunConfig
 from ..core.ground.columns import TEST
 from ..core.ground.wire import ARRAYS, CONFIG, EVAL_SPLITS, FINE_TUNE
-from ..core.text import number_of
+from ..core.text import duration, number_of
 from ..extensions import KEY_GROUPS
 from ..job.inputs import inputs_of
 from ..names import CLIENT
@@ -258,6 +258,4 @@ def elapsed(cells: Sequence[RunToDo], seconds: Mapping[str, float]) -> float:
 
 def in_words(seconds: float) -> str:
     """Return a rounded duration in seconds, minutes or hours."""
-    if seconds < 100:
-        return f"about {max(1, round(seconds))} s"
-    return f"about {seconds / 60:.0f} min" if seconds < 6000 else f"about {seconds / 3600:.1f} h"
+    return f"about {duration(max(1, round(seconds)))}"

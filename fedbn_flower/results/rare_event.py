@@ -1,10 +1,11 @@
 """What leads the tables of a rare event, whose accuracy says little: AUROC, sensitivity, calibration."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import nan
+from math import isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -15,7 +16,7 @@ from ..core.files import no_formula
 from ..core.ground.columns import GLOBAL, POOLED
 from ..core.ground.wire import LOSS
 from ..core.process_cache import process_cache
-from ..core.stored import rows_of
+from ..core.stored import DAMAGES, rows_of
 from ..data.events import RARE
 from ..records.cases import SCORE, SITE, TARGET, binary_cases
 from ..records.summary import OfClient, Summary
@@ -81,8 +82,9 @@ def data_of(run: Run) -> Data:
     return tuple(run.config.get(key) for key in ("dataset", "label-column"))
 
 
-def has_rare_class(counts: Sequence[int]) -> bool:
+def may_be_rare(run: Run) -> bool:
     """Whether one of two classes is rare, as far as their counts say; without any, one may be."""
+    counts = run.summary.per_class.examples if run.summary.per_class else ()
     return not counts or (len(counts) == 2 and min(counts) < RARE * sum(counts))
 
 
@@ -99,12 +101,16 @@ def leading_by_round(metric: str, is_rare: bool, columns: Collection[str]) -> st
 
 
 def is_rare_in_training(run: Run) -> bool:
-    """Whether an event is rare among the training examples: what is known before a run has ended."""
+    """Whether an event is rare among the training examples: what is known before a run has ended.
+
+    A damaged table of these says nothing.
+    """
     path, events = run.folder / PARTITIONS, run.config.get("events") or []
-    if len(events) != 1 or not path.exists():
-        return False
-    counts = _by_class(path, path.stat().st_mtime_ns)
-    return 0 < counts[str(no_formula(str(events[0])))] < RARE * counts.total()
+    if len(events) == 1 and path.exists():
+        with suppress(*DAMAGES):
+            counts = _by_class(path, path.stat().st_mtime_ns)
+            return 0 < counts[str(no_formula(str(events[0])))] < RARE * counts.total()
+    return False
 
 
 @process_cache(maxsize=64)
@@ -161,6 +167,24 @@ class Candidate:
         """The run led by its event, however rare this is; itself without cases."""
         cases = None if self.lacks else binary_cases(self.run.folder)
         return self.run if cases is None else _led(self.run, cases)
+
+
+def rare_data(runs: Iterable[tuple[Run, Callable[[], Candidate]]]) -> set[Data]:
+    """Return the data of which the event is rare, from runs that may go on, and what gives their cases.
+
+    Those that have ended decide, by the cases of any; without cases, the training examples.
+    """
+    found, by_data = set(), defaultdict(list)
+    for run, candidate in runs:
+        by_data[data_of(run)].append((run, candidate))
+    for data, of_data in by_data.items():
+        ended = [(run, candidate) for run, candidate in of_data if run.has_ended]
+        unsure = [candidate for run, candidate in ended if may_be_rare(run)]
+        if unsure and any(candidate().is_rare for _, candidate in ended):
+            found.add(data)
+        elif all(isnan(candidate().share) for candidate in unsure) and len(unsure) == len(ended):
+            found |= {data for run, _ in of_data if is_rare_in_training(run)}
+    return found
 
 
 def led_together(candidates: Sequence[Candidate]) -> list[Run]:

@@ -1,6 +1,7 @@
 """Create and lock the folders of results."""
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,8 @@ from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import remove_unfinished
 
 LOCK = ".lock"
+LOCKS, LOCKED = Path("/proc/locks"), r"^\d+: FLOCK .* (-?\d+) \S+:(\d+) \d+ \w+$"
+"""Where Linux lists them, and a line of it: ``1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END``."""
 PATIENCE = 5.0
 """Seconds that the processes of a killed run may take to release its folder."""
 
@@ -81,13 +84,19 @@ def folder_locked(path: Path, key: str, patience: float = 0.0, beginning: str = 
 
 def _holder(lock: Path) -> str:
     """Return which process holds the lock, in words; empty where the system does not say."""
-    with contextlib.suppress(OSError, ValueError):
-        inode = str(lock.stat().st_ino)
-        for line in Path("/proc/locks").read_text().splitlines():
-            fields = line.split()  # 1: FLOCK ADVISORY WRITE PID MAJOR:MINOR:INODE START END
-            if fields[1] == "FLOCK" and fields[5].split(":")[-1] == inode and int(fields[4]) > 0:
-                return f", as process {fields[4]} does"
+    with contextlib.suppress(OSError):
+        process = lock_holders().get(lock.stat().st_ino, 0)
+        return f", as process {process} does" if process > 0 else ""
     return ""
+
+
+def lock_holders() -> dict[int, int]:
+    """Return the process that holds each lock on this machine, by the file's inode; empty if it is not told.
+
+    A process that is not seen from here, as in another container, is 0.
+    """
+    text = LOCKS.read_text() if LOCKS.exists() else ""
+    return {int(inode): int(process) for process, inode in re.findall(LOCKED, text, re.MULTILINE)}
 
 
 def default_run_folder(under: Path = Path()) -> Path:

@@ -16,6 +16,7 @@ from ..core.files import PARQUET
 from ..core.free_memory import regular
 from ..core.ground.columns import GLOBAL, POOLED, SECONDS, SIMULATED_SECONDS
 from ..core.ground.settings import flag_of
+from ..core.ground.wire import LOSS
 from ..core.notes import Note
 from ..core.stored import APP, RUN, checked_kind, damage_as_user_errors, rows_of, seen
 from ..core.text import number_of
@@ -69,6 +70,8 @@ class Told(NamedTuple):
     """In the place of `CURVES`."""
 
 
+DIVERGED = "evaluation diverged"
+"""What ``failures.csv`` says of a model that is not finite."""
 IGNORED = {*NOT_KEYS, "run-dir", "resume", "cache-dir", "verbose", "seed"}
 """Entries of a manifest that are not compared: runs that differ only in these do the same work."""
 
@@ -189,6 +192,34 @@ class Run:
         """The names of both classes, the event as the second; those of `class_names` of other data."""
         names, events = self.class_names or ["0", "1"], self.config.get("events")
         return names[::-1] if len(names) == 2 and events == names[:1] else names
+
+    @property
+    def rounds(self) -> int:
+        """The rounds that it is to have."""
+        return int(self.config.get("rounds") or 0)
+
+    @property
+    def rounds_done(self) -> int:
+        """The last round that it has recorded."""
+        return int(self.metrics[-1]["round"]) if self.metrics else 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its rounds are done, or it has stopped by itself."""
+        return bool(self.summary.stopped) or self.rounds_done >= self.rounds
+
+    @cached_property
+    def has_diverged(self) -> bool:
+        """Whether the model of the last round was not finite, so that nobody has evaluated it."""
+        of_end = self.summary.main if self.summary.rounds == self.rounds_done else {}
+        if {**[{}, *self.metrics][-1], **of_end}.get(LOSS) not in (None, ""):
+            return False
+        rows = rows_of(self.folder / "failures.csv")
+        return any(int(row["round"]) == self.rounds_done and DIVERGED in row["reason"] for row in rows)
+
+    def total(self, column: str) -> float:
+        """Return the sum of a column of ``metrics.csv`` over the rounds."""
+        return sum(float(row[column]) for row in self.metrics if row.get(column))
 
     def points(self, column: str) -> Points:
         """Return a column of ``metrics.csv`` as a dict by round; empty cells are left out."""

@@ -176,7 +176,7 @@ class Federation:
 
     def grid(self, metric: str) -> "Numbers":
         """Return a metric, or the number of failures, by site (rows) and round (columns)."""
-        done = self.entry.rounds_done
+        done = self.entry.run.rounds_done
         found = np.full((len(self.names), done), 0.0 if metric == FAILURES else np.nan)
         for place, partition in enumerate(self.names):
             rounds, values = self.sites.of(partition)

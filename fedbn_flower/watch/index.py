@@ -4,13 +4,12 @@ And how the sites of a consortium stand, as its annex says: asked now and then, 
 """
 
 import os
-import re
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
-from math import isnan, nan
+from functools import cached_property, lru_cache, partial
+from math import nan
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -20,19 +19,12 @@ from ..core.errors import UserError, not_allowed, unknown_name
 from ..core.files import json_text, write_atomically
 from ..core.ground.columns import POOLED, SECONDS
 from ..core.ground.wire import LOSS
-from ..core.stored import CONFIG, DAMAGES, damage_as_user_errors, json_object, rows_of
+from ..core.stored import CONFIG, DAMAGES, damage_as_user_errors, json_object
 from ..records.summary import SUMMARY_FILE
 from ..results.manifest import NOT_KEYS
-from ..results.rare_event import (
-    AUROC,
-    Candidate,
-    data_of,
-    has_rare_class,
-    is_rare_in_training,
-    leading_by_round,
-)
+from ..results.rare_event import AUROC, Candidate, data_of, leading_by_round, rare_data
 from ..results.report.tables import Table
-from ..results.run_directory import LOCK
+from ..results.run_directory import LOCK, lock_holders
 from ..results.run_reader import EVERY_RUN, Run
 from .query import Query, number_in
 
@@ -46,11 +38,6 @@ AGAIN = 0.5
 RECENT = 10
 """Rounds from whose seconds the time left follows."""
 DOWN = ":down"
-DIVERGED = "evaluation diverged"
-"""What ``failures.csv`` says of a model that is not finite."""
-LOCKS = Path("/proc/locks")
-"""Where Linux says which files are locked."""
-
 Stamp = tuple[tuple[int, int, int], ...]
 GONE = (0, 0, 0)
 KIND, NAME, FILE = "federations", "consortium", "consortium.toml"
@@ -71,20 +58,6 @@ class Entry:
     """Whether the event of its data is rare; see `led_alike`."""
 
     @property
-    def rounds_done(self) -> int:
-        return int(self.run.metrics[-1]["round"]) if self.run.metrics else 0
-
-    @property
-    def rounds(self) -> int:
-        """The rounds that the run is to have."""
-        return int(self.run.config.get("rounds") or 0)
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether its rounds are done, or it has stopped by itself."""
-        return bool(self.run.summary.stopped) or self.rounds_done >= self.rounds
-
-    @property
     def state(self) -> str:
         """``running`` if a process of this machine holds the lock; ``failed``, ``ended`` or ``stopped``.
 
@@ -94,15 +67,9 @@ class Entry:
             return "running"
         rows, least = self.run.metrics, int(self.run.config.get("min-replies") or 1)
         learnt = any(int(row.get("replies") or least) >= least for row in rows)
-        if self.has_diverged or (rows and self.has_ended and not learnt):
+        if self.run.has_diverged or (rows and self.run.has_ended and not learnt):
             return "failed"
-        return "ended" if self.has_ended and self.run.summary.rounds else "stopped"
-
-    @cached_property
-    def has_diverged(self) -> bool:
-        """Whether the model of the last round was not finite, so that nobody has evaluated it."""
-        rows = () if LOSS in self.figures else rows_of(self.run.folder / "failures.csv")
-        return any(int(row["round"]) == self.rounds_done and DIVERGED in row["reason"] for row in rows)
+        return "ended" if self.run.has_ended and self.run.summary.rounds else "stopped"
 
     @property
     def seconds_left(self) -> float | None:
@@ -110,16 +77,21 @@ class Entry:
         recent = [float(row[SECONDS]) for row in self.run.metrics[-RECENT:] if row.get(SECONDS)]
         if self.state != "running" or not recent:
             return None
-        return max(0, self.rounds - self.rounds_done) * sum(recent) / len(recent)
+        return max(0, self.run.rounds - self.run.rounds_done) * sum(recent) / len(recent)
 
     @cached_property
     def figures(self) -> dict[str, float | None]:
         """What was measured: the last round's, and of a run that has ended what its summary is of."""
-        row, summary = self.run.metrics[-1] if self.run.metrics else {}, self.run.summary
+        row, summary = [{}, *self.run.metrics][-1], self.run.summary
         measured = {name: number_in(text) for name, text in row.items() if text and name != "round"}
-        totals = {name: self.total(name) for name in (SECONDS, "failures") if name in row}
+        totals = {name: self.run.total(name) for name in (SECONDS, "failures") if name in row}
         of_event = {} if self._auroc is None else {POOLED + AUROC: self._auroc}
-        return measured | totals | dict(summary.main if summary.rounds == self.rounds_done else {}) | of_event
+        return (
+            measured
+            | totals
+            | dict(summary.main if summary.rounds == self.run.rounds_done else {})
+            | of_event
+        )
 
     @cached_property
     def main_metric(self) -> str:
@@ -153,26 +125,10 @@ class Entry:
         except DAMAGES:
             return Candidate(self.run, nan, "cases are damaged")
 
-    @property
-    def is_rare_in_training(self) -> bool:
-        """Whether its event is rare among the training examples; a damaged table of these says nothing."""
-        with suppress(*DAMAGES):
-            return is_rare_in_training(self.run)
-        return False
-
-    @property
-    def may_be_rare(self) -> bool:
-        """Whether its cases are needed to know how rare the event is."""
-        return has_rare_class(self.run.summary.per_class.examples if self.run.summary.per_class else ())
-
     @cached_property
     def _auroc(self) -> float | None:
-        is_known = self.has_ended and self._is_by_rare_accuracy and not self.candidate.lacks
+        is_known = self.run.has_ended and self._is_by_rare_accuracy and not self.candidate.lacks
         return (self.candidate.led.summary.pooled or {}).get(AUROC) if is_known else None
-
-    def total(self, column: str) -> float:
-        """Return the sum of a column over the rounds."""
-        return sum(float(row[column]) for row in self.run.metrics if row.get(column))
 
     @cached_property
     def keys(self) -> dict[str, Any]:
@@ -187,7 +143,7 @@ class Entry:
         """
         figures = {LOSS, *self.figures}
         keys = {k: v for k, v in self.keys.items() if k not in figures or number_in(v) is not None}
-        own = {"run": self.name, "state": self.state, "round": self.rounds_done}
+        own = {"run": self.name, "state": self.state, "round": self.run.rounds_done}
         return {**self.figures, **keys, **own, "note": "", "starred": False, **self.notes}
 
 
@@ -217,7 +173,7 @@ class Index:
         with self._lock:
             if monotonic() - self._looked < AGAIN:
                 return
-            locked = _locked_files()
+            locked = lock_holders()
             if (found := {path: _stamp(path, locked) for path in self._folders()}) != self._stamps:
                 self._read(found)
             self._looked = monotonic()
@@ -290,23 +246,11 @@ class Index:
 
 
 def led_alike(entries: Mapping[str, Entry]) -> dict[str, Entry]:
-    """Return runs of which those of the same data are all of a rare event, or none.
-
-    Those that have ended decide, by the cases of any; without cases, the training examples.
-    """
-    data = {name: data_of(entry.run) for name, entry in entries.items()}
-    ended = {name: entry for name, entry in entries.items() if entry.has_ended}
-    unsure = {data[name] for name, entry in ended.items() if entry.may_be_rare}
-    rare = {data[name] for name, entry in ended.items() if data[name] in unsure and entry.candidate.is_rare}
-    known = {n: not entry.may_be_rare or not isnan(entry.candidate.share) for n, entry in ended.items()}
-    decided = {data[name] for name, is_known in known.items() if is_known}
-    rare |= {
-        data[name]
-        for name, entry in entries.items()
-        if data[name] not in decided and entry.is_rare_in_training
-    }
+    """Return runs of which those of the same data are all of a rare event, or none."""
+    rare = rare_data((entry.run, partial(getattr, entry, "candidate")) for entry in entries.values())
+    wanted = {name: data_of(entry.run) in rare for name, entry in entries.items()}
     return {
-        name: entry if entry.is_rare == (is_rare := data[name] in rare) else replace(entry, is_rare=is_rare)
+        name: entry if entry.is_rare == wanted[name] else replace(entry, is_rare=wanted[name])
         for name, entry in entries.items()
     }
 
@@ -322,7 +266,7 @@ def _order(value: Any) -> tuple[bool, float, str]:
     return number is None, number or 0.0, str(value)
 
 
-def _stamp(folder: Path, locked: set[int]) -> Stamp:
+def _stamp(folder: Path, locked: Collection[int]) -> Stamp:
     """Return time, size and number of each file; `GONE` of one that is not there, and of a lock not held."""
     found = dict.fromkeys(FILES, GONE)
     for name in FILES:
@@ -331,12 +275,6 @@ def _stamp(folder: Path, locked: set[int]) -> Stamp:
             if name != LOCK or status.st_ino in locked:
                 found[name] = status.st_mtime_ns, status.st_size, status.st_ino
     return tuple(found.values())
-
-
-def _locked_files() -> set[int]:
-    """Return the numbers of the files that processes of this machine lock; none where it does not say."""
-    text = LOCKS.read_text() if LOCKS.exists() else ""
-    return {int(number) for number in re.findall(r":(\d+) \d+ \w+$", text, re.MULTILINE)}
 
 
 class Standing:

@@ -1,8 +1,9 @@
 """Which runs are meant: ``strategy=fedyogi and accuracy>0.9``."""
 
+import ast
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..config.help import as_text
@@ -17,8 +18,9 @@ SIGNS = ("=", "!=", "<=", ">=", "<", ">")
 COMPARE = (operator.eq, operator.ne, operator.le, operator.ge, operator.lt, operator.gt)
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = dict(zip(SIGNS, COMPARE, strict=True))
 CONTAINS, SAME, OTHER = "~", "=", "!="
-TOKEN = re.compile(r"""\s*(?:([()])|(!=|<=|>=|[=<>~])|"([^"]*)"|'([^']*)'|([^\s()=<>!~"']+))""")
-WORDS = ("and", "or", "not")
+QUOTES = "\"'"
+VALUE = r"""("[^"]*"|'[^']*'|[^\s()=<>!~"']+)"""
+TOKEN = re.compile(rf"\s*(?:([()]|(?:and|or|not)(?=[\s()]|$))|{VALUE}(?:\s*(!=|<=|>=|[=<>~])\s*{VALUE})?)")
 FORM = "KEY=VALUE with =, !=, <, <=, >, >= or ~ (contains), joined by and, or, not and brackets; or a word"
 
 
@@ -55,70 +57,43 @@ class Query:
         """
         if not text.strip():
             return cls()
-        parser = _Parser(text)
-        return cls(parser.whole(), parser.keys)
-
-
-class _Parser:
-    """Recursive descent: ``or`` binds least, then ``and``, which may be left out, then ``not``."""
-
-    def __init__(self, text: str) -> None:
-        self.text, self.keys = text, set[str]()
-        self.tokens = [*self._tokens(), ("end", "")]
-
-    def _tokens(self) -> Iterator[tuple[str, str]]:
-        place = 0
-        while self.text[place:].strip():
-            if not (found := TOKEN.match(self.text, place)):
-                raise self._error(self.text[place:])
+        tests, keys, words, place = dict[str, Test](), set[str](), ["("], 0
+        while text[place:].strip():
+            if not (found := TOKEN.match(text, place)):
+                raise _not_read(text, text[place:])
+            mark, key, sign, wanted = (group or "" for group in found.groups())
+            key, wanted = key.strip(QUOTES), wanted.strip(QUOTES)
+            if not mark:
+                tests[f"t{place}"] = _comparison(key, sign, wanted) if sign else _word(key)
+                keys |= {key} if sign else set()
+            if mark not in ("and", "or", ")") and words[-1] not in ("and", "or", "not", "("):
+                words.append("and")  # which may be left out
+            words.append(mark or f"t{place}")
             place = found.end()
-            mark, sign, *quoted, word = found.groups()
-            text = next((text for text in (mark, sign, *quoted, word) if text is not None), "")
-            yield mark or (word if word in WORDS else "") or ("sign" if sign else "value"), text
+        try:
+            return cls(_joined(ast.parse(" ".join([*words, ")"]), mode="eval").body, tests), keys)
+        except (SyntaxError, KeyError, RecursionError, MemoryError):
+            raise _not_read(text, "its end" if words[-1] in ("and", "or", "not") else text) from None
 
-    def _error(self, at: str) -> UserError:
-        place = at.strip() or "its end"
-        return UserError(f"where: {self.text!r} is not allowed at {place!r}; expected {FORM}")
 
-    def _take(self, *kinds: str) -> str | None:
-        """Return the next token's text and go on, if it is of one of these kinds."""
-        return self.tokens.pop(0)[1] if self.tokens[0][0] in kinds else None
-
-    def _need(self, kind: str) -> str:
-        if (found := self._take(kind)) is None:
-            raise self._error(self.tokens[0][1])
-        return found
-
-    def whole(self) -> Test:
-        test = self._either()
-        self._need("end")
-        return test
-
-    def _either(self) -> Test:
-        tests = [self._all()]
-        while self._take("or"):
-            tests.append(self._all())
-        return lambda values: any(test(values) for test in tests)
-
-    def _all(self) -> Test:
-        tests = [self._one()]
-        while self._take("and") or self.tokens[0][0] in ("value", "not", "("):
-            tests.append(self._one())
-        return lambda values: all(test(values) for test in tests)
-
-    def _one(self) -> Test:
-        if self._take("not"):
-            negated = self._one()
+def _joined(node: ast.AST, tests: Mapping[str, Test]) -> Test:
+    """Return what brackets, ``not``, ``and`` and ``or`` make of tests; they bind as Python's do."""
+    match node:
+        case ast.BoolOp(op, values=parts):
+            every, found = all if isinstance(op, ast.And) else any, [_joined(part, tests) for part in parts]
+            return lambda values: every(test(values) for test in found)
+        case ast.UnaryOp(operand=part):
+            negated = _joined(part, tests)
             return lambda values: not negated(values)
-        if self._take("("):
-            inner = self._either()
-            self._need(")")
-            return inner
-        word = self._need("value")
-        if (sign := self._take("sign")) is None:
-            return lambda values: any(word.lower() in as_text(value).lower() for value in values.values())
-        self.keys.add(word)
-        return _comparison(word, sign, self._need("value"))
+    return tests[getattr(node, "id", "")]
+
+
+def _not_read(text: str, at: str) -> UserError:
+    return UserError(f"where: {text!r} is not allowed at {at.strip()!r}; expected {FORM}")
+
+
+def _word(word: str) -> Test:
+    return lambda values: any(word.lower() in as_text(value).lower() for value in values.values())
 
 
 def _comparison(key: str, sign: str, wanted: str) -> Test:

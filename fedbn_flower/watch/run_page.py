@@ -3,12 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from ..core.ground.columns import PRIVACY, SECONDS
-from ..core.text import number_of
+from ..core.text import duration, number_of
 from ..records.metrics import shown, spelt
 from .curves import FAILURES, Federation, client_columns, leading_column
 from .index import Entry
 from .page import Asked, choice, data, html, metric_of, of_curves, page, picture, swatch, table, tick, words
-from .run_table import time_text
 
 LATEST = 50
 """Rounds and failures that the page of a run shows as text; all of them are in the files."""
@@ -46,17 +45,18 @@ def heat_of(entry: Entry, asked: Asked) -> str:
 def facts(entry: Entry) -> str:
     """Return how a run stands, as a list of facts."""
     metric, figures, why = entry.main_metric, entry.figures, entry.run.summary.stopped
+    left, took = entry.seconds_left, figures.get(SECONDS)
     said = {
         "state": (f"{entry.state}: {why}" if why else entry.state, None),
-        f"of {number_of(entry.rounds, 'round')}": (str(entry.rounds_done), entry.rounds_done),
-        "about left": (time_text(entry.seconds_left), entry.seconds_left),
+        f"of {number_of(entry.run.rounds, 'round')}": (str(entry.run.rounds_done), entry.run.rounds_done),
+        "about left": ("" if left is None else duration(left), left),
         spelt(metric): (shown(metric, figures.get(metric)), figures.get(metric)),
-        "whole run": (time_text(figures.get(SECONDS)), figures.get(SECONDS)),
-        "lost or refused": (str(int(entry.total(FAILURES))), None),
+        "whole run": ("" if took is None else duration(took), took),
+        "lost or refused": (str(int(entry.run.total(FAILURES))), None),
         "epsilon of its budget": (_epsilon(entry), figures.get(PRIVACY[0])),
         f"clients in a sum, {entry.keys.get('secagg-min')} at least": (_sums(entry), None),
     }
-    totals = {way: entry.total(f"bytes-{way}") for way in ("sent", "received")}
+    totals = {way: entry.run.total(f"bytes-{way}") for way in ("sent", "received")}
     said |= {way: (f"{total / 1e6:.2f} MB", total) for way, total in totals.items()}
     form = '<div><dt>{}</dt><dd><data value="{}">{}</data></dd></div>\n'
     items = (form.format(html(name), html(value), html(text)) for name, (text, value) in said.items() if text)
@@ -88,7 +88,7 @@ def rounds(entry: Entry) -> str:
 
 def sites(of: Federation, colours: Mapping[str, str]) -> str:
     """Return a table of the sites, with their lines' colours, and the latest lost and refused answers."""
-    last, metric = of.entry.rounds_done, leading_column(of.entry)
+    last, metric = of.entry.run.rounds_done, leading_column(of.entry)
     answered = of.sites.answered
     values = {partition: v for partition in of.names for v in of.sites.of(partition)[1][-1:].tolist()}
     rows = [

@@ -48,14 +48,6 @@ def cell(entry: Entry, name: str) -> str:
     return shown(name, value) if is_figure else short(as_text(value))
 
 
-def time_text(seconds: float | None) -> str:
-    """Return a time as ``45 s``, ``12 min`` or ``3.5 h``; empty for None."""
-    if seconds is None:
-        return ""
-    longer = f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-    return f"{seconds:.3g} s" if seconds < 90 else longer
-
-
 def table_of(entries: Sequence[Entry], *asked: str) -> Table:
     """Return the table for a terminal; a star stands before the names of starred runs."""
     words, figures = columns_of(entries, *asked)

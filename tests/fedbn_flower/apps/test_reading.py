@@ -76,7 +76,7 @@ def test_the_index_of_runs_finds_an_apps_by_its_keys(folder):
     index = pytest.importorskip("fedbn_flower.watch.index").Index(folder.parent)
     index.refresh()
     (found,) = index.chosen("run-config.lr=0.125 and accuracy>0.4")
-    assert (found.name, found.state, found.rounds_done) == ("run", "ended", 2)
+    assert (found.name, found.state, found.run.rounds_done) == ("run", "ended", 2)
     assert not index.chosen("accuracy>0.6")
 
 

@@ -113,7 +113,13 @@ def test_five_runs_of_seven_seconds(configured, tmp_path, keys, seconds):
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0.2, "about 1 s"), (99, "about 99 s"), (130, "about 2 min"), (9000, "about 2.5 h")],
+    [
+        (0.2, "about 1 s"),
+        (89, "about 89 s"),
+        (90, "about 2 min"),
+        (5399, "about 90 min"),
+        (5400, "about 1.5 h"),
+    ],
 )
 def test_a_time_in_words(seconds, words):
     assert estimate.in_words(seconds) == words

@@ -13,7 +13,6 @@ from fedbn_flower.watch.index import Index
 from fedbn_flower.watch.page import Asked, metric_of
 from fedbn_flower.watch.query import Query
 from fedbn_flower.watch.run_page import facts
-from fedbn_flower.watch.run_table import time_text
 from tests.fedbn_flower.results.written import change_run
 from tests.fedbn_flower.results.written_cases import write_cases
 
@@ -81,14 +80,6 @@ def test_the_command_prints_the_runs_that_it_is_asked_for(runs, capsys):
     assert [row[0] for row in rows] == ["sweep/yogi", "fedavg-1", "fedavg-0"]
     assert rows[1] == ["fedavg-1", "ended", "fedavg", "1", "2", "2", "81.2", "%", "0.3333", "1", "0"]
     assert lines[-1] == "3 of 3 runs"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(None, ""), (45.04, "45 s"), (89.9, "89.9 s"), (90, "2 min"), (5399, "90 min"), (5400, "1.5 h")],
-)
-def test_a_time_is_in_seconds_minutes_or_hours(seconds, text):
-    assert time_text(seconds) == text
 
 
 def test_a_name_that_no_run_has_and_no_folder_are_one_line(runs, refused):

@@ -7,11 +7,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ..cli.argument_parser import Parser
 from ..core.errors import UserError, not_allowed
 from ..core.text import visible
 from ..privacy.accounts import check_installed
 from ..site.ledger import ENDING, FOLDER, Entry, SiteLedger, epsilon_of
+from .argument_parser import Parser
 
 
 def ledger(arguments: Sequence[str]) -> int:
