@@ -108,7 +108,8 @@ def _target(dataset: Dataset) -> str:
         return _predicted(dataset)
     if _has_labels(dataset):
         return f"{_predicted(dataset)}: {_counted(dataset.output_names, y.sum(axis=0, dtype=np.int64))}"
-    ranges = [f"{column.min():.6g} to {column.max():.6g}" for column in y.T]
+    spreads = (f"mean {of.mean():.3g}, standard deviation {of.std():.3g}" for of in y.T.astype(float))
+    ranges = [f"{of.min():.6g} to {of.max():.6g} ({told})" for of, told in zip(y.T, spreads, strict=True)]
     if len(ranges) == 1 and not dataset.class_names:
         return f"a number, {ranges[0]}"
     named = [f"{name} {span}" for name, span in zip(dataset.output_names, ranges, strict=True)]

@@ -242,7 +242,10 @@ class Summary(RoundFigures, RunFigures):
 
 
 def tested_on(summaries: Iterable[Summary]) -> str:
-    """Return on whose held-out examples the clients of runs were evaluated; empty if it is not known."""
+    """Return on whose held-out examples the clients of runs were evaluated; empty if it is not known.
+
+    And which class half of them or more are of: who always says so has that accuracy.
+    """
     every = [one for one in summaries if one.mean]
     leave_out = [bool(one.left_out) for one in every]
     left_out = "the site left out is evaluated on all of its examples, none of which is trained on" * any(
@@ -252,4 +255,18 @@ def tested_on(summaries: Iterable[Summary]) -> str:
         return left_out
     found = {one.eval_data for one in every} & TESTED_ON.keys()
     others = "; in other runs ".join(TESTED_ON[name] for name in sorted(found, reverse=True))
+    mostly = {_mostly(one) for one in every}
+    if others and not left_out and len(mostly) == 1:
+        others += mostly.pop()
     return "; ".join(filter(None, [others, left_out]))
+
+
+def _mostly(summary: Summary) -> str:
+    of = summary.per_class
+    if not of or summary.compared_by != "accuracy":
+        return ""
+    most, every = max(of.examples, default=0), sum(of.examples)
+    if not every or 2 * most < every:
+        return ""
+    name = of.names[of.examples.index(most)]
+    return f", of which {100 * most / every:.1f} % are {f'class {name}' if name.isdigit() else repr(name)}"

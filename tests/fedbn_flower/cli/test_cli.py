@@ -219,6 +219,19 @@ def test_the_installed_command_is_main(tmp_path):
     assert result.stderr.startswith("error: strategy: unknown name 'fedyog' (did you mean 'fedyogi'?)")
 
 
+def test_a_python_without_the_packages_is_one_line():
+    ended = subprocess.run(
+        [sys.executable, "-S", APP / "run_sim.py"], capture_output=True, text=True, timeout=60
+    )
+    remedy = "run it with .venv/bin/python, or install them"
+    assert (ended.returncode, ended.stdout) == (2, "")
+    lacks, install = (
+        f"{sys.executable} lacks the packages of fedbn-flower",
+        f"{sys.executable} -m pip install -e",
+    )
+    assert ended.stderr == f"error: {lacks}; {remedy}: {install} {APP.resolve()}\n"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("word", ["--version", "--list"])  # less than a buffer, and more
 def test_output_that_nobody_reads_any_more_ends_it_quietly(word):

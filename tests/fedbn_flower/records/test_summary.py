@@ -98,7 +98,12 @@ def test_a_damaged_one_is_one_line(tmp_path, refused, change, why):
 
 def test_it_says_on_whose_examples_clients_were_evaluated():
     own, everybodys, left_out, unknown, nobody = (
-        SimpleNamespace(mean={"accuracy": 1.0} if data != "nobody" else None, left_out=site, eval_data=data)
+        SimpleNamespace(
+            mean={"accuracy": 1.0} if data != "nobody" else None,
+            left_out=site,
+            eval_data=data,
+            per_class=None,
+        )
         for data, site in (("local", ""), ("global", ""), ("local", "graz"), ("", ""), ("nobody", "graz"))
     )
     assert on_whose([own, own, unknown, nobody]) == TESTED_ON["local"]
@@ -107,3 +112,15 @@ def test_it_says_on_whose_examples_clients_were_evaluated():
     assert on_whose([left_out, left_out]) == of_left_out
     assert on_whose([own, left_out]) == f"{TESTED_ON['local']}; {of_left_out}"
     assert on_whose([unknown, nobody]) == ""
+
+
+def test_it_says_of_which_class_most_examples_are_that_an_accuracy_is_of():
+    def told(names, examples, by="accuracy", others=()):
+        of = [{"names": names, "examples": counts} for counts in (examples, *others)]
+        runs = [Summary(mean={by: 0.9}, eval_data="global", compared_by=by, per_class=one) for one in of]
+        return on_whose(runs).removeprefix(TESTED_ON["global"])
+
+    assert told(["healthy", "flu", "cold"], [917, 50, 33]) == ", of which 91.7 % are 'healthy'"
+    assert told(["0", "1"], [1, 1]) == ", of which 50.0 % are class 0"
+    assert told(["a", "b", "c"], [49, 31, 20]) == told(["a", "b"], [0, 0]) == told([], []) == ""
+    assert told(["a", "b"], [9, 1], "auroc") == told(["a", "b"], [9, 1], others=[[8, 2]]) == ""
