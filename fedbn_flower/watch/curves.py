@@ -1,6 +1,7 @@
 """What a picture of runs shows: a line for each run, or the mean and spread of each group; and by site."""
 
 import csv
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,12 +36,13 @@ BLOCK = 1 << 22
 
 @dataclass(frozen=True)
 class Line:
-    """A curve; ``spread`` is the standard deviation of several runs, empty of a single one."""
+    """A curve; ``spread`` is the standard deviation of several ``runs``, empty of a single one."""
 
     name: str
     x: list[float]
     y: list[float]
     spread: list[float] = field(default_factory=list)
+    runs: int = 1
 
 
 def line_of(name: str, entries: Sequence[Entry], metric: str, axis: str) -> Line:
@@ -52,7 +54,7 @@ def line_of(name: str, entries: Sequence[Entry], metric: str, axis: str) -> Line
     rounds = [number for number in every[0] if all(number in found for found in every)] if every else []
     values = [[found[number][1] for found in every] for number in rounds]
     x = [fmean(found[number][0] for found in every) for number in rounds]
-    return Line(name, x, [*map(fmean, values)], [*map(stdev, values)] if len(every) > 1 else [])
+    return Line(name, x, [*map(fmean, values)], [*map(stdev, values)] if len(every) > 1 else [], len(every))
 
 
 def _points(entry: Entry, metric: str, axis: str) -> dict[int, tuple[float, float]]:
@@ -105,8 +107,8 @@ class Sites:
         import pyarrow as pa
         from pyarrow import csv as columns
 
-        with regular(self.path).open("rb") as file:
-            header, status = file.readline(), self.path.stat()
+        with open(regular(self.path) if self.path.exists() else os.devnull, "rb") as file:
+            header, status = file.readline(), os.fstat(file.fileno())
             if (begin := (status.st_ino, header)) != self._begin or status.st_size < self._place:
                 self._begin, self._place, self.answered = begin, len(header), dict[int, int]()
                 self._values = np.empty((0, 0))  # by partition and round
@@ -128,7 +130,7 @@ class Sites:
         rounds, phases, partitions, values = (column.to_numpy() for column in rows.columns)
         old = phases != "new"
         known = old & ~np.isnan(values)
-        self.answered |= dict(zip(partitions[old].tolist(), rounds[old].tolist(), strict=True))
+        self.answered |= dict(zip(partitions.tolist(), rounds.tolist(), strict=True))
         needed = (partitions.max() + 1, rounds.max() + 1)
         more = [(0, max(0, size - has)) for size, has in zip(needed, self._values.shape, strict=True)]
         grown = np.pad(self._values, more, constant_values=np.nan)

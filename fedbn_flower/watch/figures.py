@@ -1,11 +1,20 @@
 """The pictures: Bokeh's figures, as the page embeds them."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 import numpy as np
 from bokeh.embed import json_item
-from bokeh.models import ColorBar, ColumnDataSource, FixedTicker, HoverTool, LinearColorMapper
+from bokeh.models import (
+    ColorBar,
+    ColumnDataSource,
+    FixedTicker,
+    HoverTool,
+    Legend,
+    LegendItem,
+    LinearColorMapper,
+)
 from bokeh.palettes import Category10, Cividis256
 from bokeh.plotting import figure
 from bokeh.themes import DARK_MINIMAL, LIGHT_MINIMAL, built_in_themes
@@ -47,14 +56,22 @@ def data_of(lines: Sequence[Line], window: int = 1) -> dict[str, dict[str, list[
     }
 
 
+def has_legend(data: Mapping[str, Any]) -> bool:
+    """Whether a picture, which may be saved, names its lines; of many the page's table does."""
+    return 1 < len({*data[LINES]["name"]}) <= len(COLOURS)
+
+
 def curves(data: Mapping[str, Any], axis: str, metric: str, logs: tuple[bool, bool], dark: bool) -> Any:
     """Return a picture of curves to embed; ``logs`` says of x and y whether they are logarithmic."""
     x_kind, y_kind = ("log" if log else "linear" for log in logs)
-    plot = figure(**LOOK, x_axis_type=x_kind, y_axis_type=y_kind, height=380)
+    plot = figure(**LOOK, x_axis_type=x_kind, y_axis_type=y_kind, frame_height=300)
     bands, lines = (ColumnDataSource(data[name], name=name) for name in (BANDS, LINES))
     plot.patches("xs", "ys", fill_color="colour", fill_alpha=0.18, line_color=None, source=bands)
     look = {"line_color": "colour", "line_dash": "dash", "line_alpha": "alpha", "line_width": "width"}
     drawn = plot.multi_line("xs", "ys", source=lines, **look)
+    if has_legend(data):
+        items = [LegendItem(label={"field": "name"}, renderers=[drawn])]
+        plot.add_layout(Legend(items=items, spacing=0, padding=4, location="left"), "below")
     told = [("", "@name"), (axis, "$snap_x{0.[000]}"), (metric, "$snap_y{0.[000000]}")]
     plot.add_tools(HoverTool(renderers=[drawn], tooltips=told, line_policy="nearest"))
     plot.xaxis.axis_label, plot.yaxis.axis_label = axis, heading(metric)
@@ -67,18 +84,20 @@ def heat_map(grid: Any, names: Sequence[str], metric: str, dark: bool) -> Any:
     """Return a picture of a metric by site (rows of the grid, the first on top) and round, to embed."""
     rows, rounds = grid.shape
     ranges = {"x_range": (0.5, rounds + 0.5), "y_range": (rows - 0.5, -0.5)}
-    plot = figure(**LOOK, **ranges, height=min(720, max(220, 90 + 22 * rows)))
+    title = fill(heading(metric), 24)  # for a phone
+    plot = figure(**LOOK, **ranges, height=min(720, max(240, 130 + 22 * rows)), title=title)
     known = grid[np.isfinite(grid)] if np.isfinite(grid).any() else np.zeros(1)
     low, high = float(known.min()), float(known.max())
     colours = LinearColorMapper(Cividis256, low=low, high=high + (high == low), nan_color="rgba(0,0,0,0)")
-    drawn = plot.image([grid], x=0.5, y=-0.5, dw=rounds, dh=rows, color_mapper=colours)
-    told = [("round", "$x{0}"), ("site", "$y{0}"), (metric, "@image{0.[000000]}")]
+    lines = {"image": [*grid[:, None]], "y": [row - 0.5 for row in range(rows)], "site": names}
+    drawn = plot.image(x=0.5, y="y", dw=rounds, dh=1, color_mapper=colours, source=ColumnDataSource(lines))
+    told = [("round", "$x{0}"), ("site", "@site"), (metric, "@image{0.[000000]}")]
     plot.add_tools(HoverTool(renderers=[drawn], tooltips=told))
     plot.xaxis.axis_label, plot.yaxis.axis_label = "round", "site"
     plot.xaxis[0].ticker.min_interval = 1
     plot.yaxis.ticker = FixedTicker(ticks=list(range(0, rows, 1 + rows // MOST_NAMES)))
     plot.yaxis.major_label_overrides = dict(enumerate(names))
-    plot.add_layout(ColorBar(color_mapper=colours, title=heading(metric)), "right")
+    plot.add_layout(ColorBar(color_mapper=colours), "right")
     return _item(plot, dark)
 
 

@@ -15,11 +15,12 @@ from time import monotonic
 from typing import Any
 
 from .. import annexes
-from ..core.errors import UserError, not_allowed, unknown_name
+from ..core.errors import UserError, not_allowed, os_errors_as_user_errors, unknown_name
 from ..core.files import json_text, write_atomically
 from ..core.ground.columns import POOLED, SECONDS
 from ..core.ground.wire import LOSS
 from ..core.stored import CONFIG, DAMAGES, damage_as_user_errors, json_object
+from ..core.text import visible
 from ..records.summary import SUMMARY_FILE
 from ..results.manifest import NOT_KEYS
 from ..results.rare_event import AUROC, Candidate, data_of, leading_by_round, rare_data
@@ -35,6 +36,7 @@ FILES = (CONFIG, SUMMARY_FILE, METRICS, "clients.csv", "failures.csv", NOTES, LO
 """The files that say how a run goes."""
 AGAIN = 0.5
 """Seconds for which the folders are not looked at again."""
+PAGE = os.sysconf("SC_PAGE_SIZE")
 RECENT = 10
 """Rounds from whose seconds the time left follows."""
 DOWN = ":down"
@@ -78,6 +80,14 @@ class Entry:
         if self.state != "running" or not recent:
             return None
         return max(0, self.run.rounds - self.run.rounds_done) * sum(recent) / len(recent)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that the process has which holds the lock, without other processes of a pool."""
+        with suppress(OSError, LookupError):
+            process = lock_holders()[(self.run.folder / LOCK).stat().st_ino]
+            return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * PAGE
+        return 0
 
     @cached_property
     def figures(self) -> dict[str, float | None]:
@@ -144,7 +154,8 @@ class Entry:
         figures = {LOSS, *self.figures}
         keys = {k: v for k, v in self.keys.items() if k not in figures or number_in(v) is not None}
         own = {"run": self.name, "state": self.state, "round": self.run.rounds_done}
-        return {**self.figures, **keys, **own, "note": "", "starred": False, **self.notes}
+        said = {"note": self.notes.get("note", ""), "starred": self.notes.get("starred") is True}
+        return {**self.figures, **keys, **own, **said}
 
 
 @dataclass
@@ -183,6 +194,7 @@ class Index:
         damaged: dict[str, str] = {}
         for path, stamp in sorted(found.items()):
             name = path.relative_to(self.folder).as_posix() if path != self.folder else path.resolve().name
+            name = visible(name)
             try:
                 is_same = stamp == self._stamps.get(path) and name in self.entries
                 entries[name] = self.entries[name] if is_same else self._entry(name, path, stamp[-1] != GONE)
@@ -237,11 +249,12 @@ class Index:
         ------
         KeyError
             When there is no such run.
-        OSError
+        UserError
             When the file cannot be written.
         """
         entry = self.entries[name]
-        write_atomically(entry.run.folder / NOTES, json_text({**entry.notes, **notes}) + "\n")
+        with os_errors_as_user_errors("note", f"write {name}/{NOTES}"):
+            write_atomically(entry.run.folder / NOTES, json_text({**entry.notes, **notes}) + "\n")
         self._looked = -AGAIN
 
 

@@ -1,10 +1,12 @@
 """The pages as HTML. What folders say is escaped here, and nowhere else."""
 
+import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from html import escape
 from itertools import chain
+from pathlib import Path
 from urllib.parse import parse_qs, quote
 
 from ..config.help import as_text
@@ -29,6 +31,7 @@ from .figures import swatches
 from .index import DOWN, Entry, Index, Standing, differing
 from .run_table import cell, columns_of, keys_of
 
+ASSETS = tomllib.loads(Path(__file__).with_name("assets.toml").read_text())
 KEPT = 4
 """Tables of tests that are kept: those of a few pages, whose runs have not changed."""
 MOST_SMOOTH = 1000
@@ -66,13 +69,12 @@ class Asked:
         ------
         UserError
             When there is no such axis, or smoothing is not by a number of rounds.
-        ValueError
-            When that is no number.
         """
         found = parse_qs(query)
+        smooth = found.get("smooth", ["1"])[-1]
+        if not (smooth.isdecimal() and 1 <= int(smooth) <= MOST_SMOOTH):
+            raise not_allowed("smooth", smooth, f"a whole number from 1 to {MOST_SMOOTH}")
         given = {f.name: type(vars(cls)[f.name])(found[f.name][-1]) for f in fields(cls) if f.name in found}
-        if not 1 <= given.get("smooth", 1) <= MOST_SMOOTH:
-            raise not_allowed("smooth", given["smooth"], f"1 to {MOST_SMOOTH}")
         if given.get("axis", ROUND) not in AXES:
             raise unknown_name("axis", given["axis"], AXES)
         return cls(**{**given, "run": tuple(found.get("run", ()))})
@@ -80,25 +82,12 @@ class Asked:
 
 def page(title: str, body: str) -> str:
     """Return a whole page; the body is HTML."""
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<link rel="icon" href="data:,"><link rel="stylesheet" href="watch.css">\n'
-        '<script defer src="bokeh.js"></script><script defer src="watch.js"></script>\n'
-        f"<title>{html(title)}</title>\n</head>\n"
-        f'<body>\n<main>\n{body}<p id="status" role="status"></p>\n</main>\n</body>\n</html>\n'
-    )
+    return str(ASSETS["page"].format(title=html(title), body=body))
 
 
 def picture(name: str, label: str) -> str:
     """Return the place of a picture, which the script draws, with its files."""
-    return (
-        f'<figure class="plot" data-picture="{name}.json"><figcaption></figcaption>'
-        f'<div role="img" aria-label="{html(label)}"></div>'
-        f'<p><a href="{name}.csv" data-csv="{name}.csv" download>CSV</a>'
-        '<button type="button" data-save="svg">SVG</button>'
-        '<button type="button" data-save="png">PNG</button></p></figure>\n'
-    )
+    return str(ASSETS["picture"].format(name=name, label=html(label)))
 
 
 def choice(name: str, label: str, options: Iterable[str], chosen: str) -> str:
@@ -190,20 +179,12 @@ def runs_page(index: Index, asked: Asked, standing: Standing | None) -> str:
     metrics = list(dict.fromkeys(name for entry in entries for name in (entry.run.metrics or [{}])[-1]))[1:]
     by = ["", *(key for key in differing(entries) if key != "seed")]
     known = "".join(f'<option value="{html(name)}">' for name in names)
-    return page(
-        f"Runs in {index.folder.resolve().name}",
-        f"{federation}<h1>Runs in {html(index.folder.resolve().name)}</h1>\n"
-        '<form id="choice"><div class="choices">'
-        '<label class="wide">which, as strategy=fedyogi and accuracy&gt;0.9'
-        f'<input name="where" type="search" value="{html(asked.where)}"></label>'
-        f'<label>sort by<input name="sort" list="names" value="{html(asked.sort)}"></label>'
-        f'<datalist id="names">{known}</datalist>{choice("by", "groups by", by, asked.by)}'
-        f"{of_curves(asked, metrics, metric_of(asked, entries))}<button>Show</button></div>\n"
-        f"{picture('curves', 'Curves of the runs; their figures are in the table')}"
-        f'<section aria-label="Table of runs" data-part="table">{runs_table(index, asked)}</section>\n'
-        '<section aria-label="Which differences are real" data-part="real"></section>\n'
-        '<p><button formaction="difference">Difference of the ticked runs</button></p></form>\n',
-    )
+    folder, where, sort = index.folder.resolve().name, html(asked.where), html(asked.sort)
+    chosen = choice("by", "groups by", by, asked.by) + of_curves(asked, metrics, metric_of(asked, entries))
+    curves = picture("curves", "Curves of the runs; their figures are in the table")
+    parts = {"curves": curves, "table": runs_table(index, asked), "federation": federation, "chosen": chosen}
+    body = ASSETS["runs"].format(folder=html(folder), where=where, sort=sort, known=known, **parts)
+    return page(f"Runs in {folder}", body)
 
 
 def runs_table(index: Index, asked: Asked) -> str:
@@ -247,10 +228,10 @@ def _tested(entries: tuple[Entry, ...]) -> str:
 
 def _groups(asked: Asked, entries: Sequence[Entry], lines: Sequence[Line], colours: Mapping[str, str]) -> str:
     metric = metric_of(asked, entries)
-    counts = {name: len(found) for name, found in groups_of(entries, asked.by).items()}
     rows = [
-        f"<td>{swatch(colours[line.name])}{html(line.name)}</td>{data(counts.get(line.name, 0))}"
-        f"{data(line.x[-1])}{data(line.y[-1], shown(metric, line.y[-1]))}{data(s, shown(metric, s))}"
+        f"<td>{swatch(colours[line.name])}{html(line.name)}</td>{data(line.runs)}"
+        f"{data(line.x[-1], f'{line.x[-1]:g}')}{data(line.y[-1], shown(metric, line.y[-1]))}"
+        f"{data(s, shown(metric, s))}"
         for line in lines
         if line.x
         for s in [None, *line.spread][-1:]

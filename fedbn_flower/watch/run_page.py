@@ -7,8 +7,23 @@ from ..core.text import duration, number_of
 from ..records.metrics import shown, spelt
 from .curves import FAILURES, Federation, client_columns, leading_column
 from .index import Entry
-from .page import Asked, choice, data, html, metric_of, of_curves, page, picture, swatch, table, tick, words
+from .page import (
+    ASSETS,
+    Asked,
+    choice,
+    data,
+    html,
+    metric_of,
+    of_curves,
+    page,
+    picture,
+    swatch,
+    table,
+    tick,
+    words,
+)
 
+MEMORY = "memory of its process"
 LATEST = 50
 """Rounds and failures that the page of a run shows as text; all of them are in the files."""
 
@@ -17,24 +32,16 @@ def run_page(entry: Entry, asked: Asked) -> str:
     """Return the page of a run; what changes comes by itself, and again."""
     metrics = list(entry.run.metrics[-1])[1:] if entry.run.metrics else [entry.run.main_metric]
     heats = client_columns(entry)
-    settings = [words(key, value) for key, value in entry.keys.items()]
-    name = html(entry.name)
-    return page(
-        entry.name,
-        f'<p><a href=".">all runs</a></p>\n<h1>{name}</h1>\n'
-        f'<section aria-label="How it stands" data-part="facts">{facts(entry)}</section>\n'
-        f'<form id="choice"><input type="hidden" name="of" value="{name}"><div class="choices">'
-        f"{of_curves(asked, metrics, metric_of(asked, [entry]))}{tick('sites', 'by site', asked.sites)}"
-        f"{choice('heat', 'heat map of', heats, heat_of(entry, asked))}<button>Show</button></div></form>\n"
-        f"{picture('curves', 'Curve of the run; its numbers are in the table of rounds')}"
-        f"{picture('heat', 'Heat map by site and round; its numbers are in the CSV file')}"
-        f'<section data-part="sites"></section>\n'
-        f'<section data-part="rounds">{rounds(entry)}</section>\n'
-        '<h2>Note</h2>\n<p><textarea id="note" rows="2" aria-label="note">'
-        f"{html(entry.values['note'])}</textarea></p>\n"
-        f'<p><button data-note="{name}">Keep the note</button></p>\n'
-        f"<details><summary>settings</summary>{table(['key', 'value'], settings)}</details>\n",
-    )
+    settings = table(["key", "value"], [words(key, value) for key, value in entry.keys.items()])
+    chosen = of_curves(asked, metrics, metric_of(asked, [entry])) + tick("sites", "by site", asked.sites)
+    parts = {
+        "chosen": chosen + choice("heat", "heat map of", heats, heat_of(entry, asked)),
+        "curves": picture("curves", "Curve of the run; its numbers are in the table of rounds"),
+        "heat": picture("heat", "Heat map by site and round; its numbers are in the CSV file"),
+        "note": html(entry.values["note"]),
+    }
+    said = {"name": html(entry.name), "facts": facts(entry), "rounds": rounds(entry), "settings": settings}
+    return page(entry.name, ASSETS["run"].format(**said, **parts))
 
 
 def heat_of(entry: Entry, asked: Asked) -> str:
@@ -57,7 +64,9 @@ def facts(entry: Entry) -> str:
         f"clients in a sum, {entry.keys.get('secagg-min')} at least": (_sums(entry), None),
     }
     totals = {way: entry.run.total(f"bytes-{way}") for way in ("sent", "received")}
-    said |= {way: (f"{total / 1e6:.2f} MB", total) for way, total in totals.items()}
+    said |= {
+        what: (f"{n / 1e6:.2f} MB" if n else "", n) for what, n in (totals | {MEMORY: entry.memory}).items()
+    }
     form = '<div><dt>{}</dt><dd><data value="{}">{}</data></dd></div>\n'
     items = (form.format(html(name), html(value), html(text)) for name, (text, value) in said.items() if text)
     return f'<dl class="facts">{"".join(items)}</dl>'
@@ -100,15 +109,15 @@ def sites(of: Federation, colours: Mapping[str, str]) -> str:
     ]
     latest = of.failures[: -LATEST - 1 : -1]
     failures = [words(r["round"], r["phase"], of.names[int(r["partition"])], r["reason"]) for r in latest]
-    head = ["site", "last answer in round", "late", html(spelt(metric)), "lost or refused"]
+    head = ["site", "last answer in round", "missing", html(spelt(metric)), "lost or refused"]
     lost_answers = table(["round", "phase", "site", "why"], failures) if failures else "<p>None.</p>\n"
     return f"<h2>Sites</h2>\n{table(head, rows)}<h2>Lost and refused answers</h2>\n{lost_answers}"
 
 
 def _behind(last: int, answered: int | None, failed: Sequence[Mapping[str, str]]) -> str:
-    """Return what is late about a site; empty if it has answered in the last round."""
+    """Return since when a site is missing, asked or not; empty if it has answered in the last round."""
     if failed and int(failed[-1]["round"]) == last:
         return "lost in the last round"
     if answered is None:
         return "no answer yet"
-    return f"{number_of(last - answered, 'round')} behind" if answered < last else ""
+    return f"no answer for {number_of(last - answered, 'round')}" if answered < last else ""

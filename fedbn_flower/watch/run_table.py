@@ -34,7 +34,8 @@ def columns_of(entries: Sequence[Entry], *asked: str) -> tuple[list[str], list[s
     own = [*keys_of(entries)]
     measured = {name for entry in entries for name in entry.figures}
     wanted = [key for key in asked if key not in measured and any(key in entry.keys for entry in entries)]
-    keys = list(dict.fromkeys([*(key for key in own if key in ALGORITHMS), *wanted, *own]))[:MOST_KEYS]
+    first = [key for key in (*ALGORITHMS, "dataset") if key in own]
+    keys = [key for key in dict.fromkeys([*first, *wanted, *own]) if key != "rounds"][:MOST_KEYS]
     metrics = [entry.main_metric for entry in entries]
     measured -= {*keys}
     figures = dict.fromkeys([*metrics, "loss", PRIVACY[0], SECONDS, "failures", *asked])

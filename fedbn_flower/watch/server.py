@@ -6,17 +6,15 @@ import hmac
 import json
 import secrets
 import socket
-import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import isnan
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from threading import Lock
 from typing import Any
-from urllib.parse import urlsplit
 
 from bokeh.resources import Resources
 
@@ -27,9 +25,10 @@ from ..core.stored import damage_as_user_errors
 from ..records.metrics import spelt
 from ..results.report.html import STYLE
 from .curves import MOST_LINES, ROUND, Federation, Line, Sites, csv_of, leading_column
-from .figures import curves, data_of, heat_map, swatches
+from .figures import curves, data_of, has_legend, heat_map, swatches
 from .index import Entry, Index, Standing
 from .page import (
+    ASSETS,
     Asked,
     caption_of,
     difference_page,
@@ -45,19 +44,15 @@ from .run_page import facts, heat_of, rounds, run_page, sites
 
 LONGEST = 10_000
 """Bytes of a note."""
+NOTED = {"starred": bool, "note": str}
+"""What is said of a run."""
+REFUSED = "Only GET and POST of the address with the token that fedbn-sim watch has printed are answered."
 KEPT = 3
 """Columns of `Sites` that are kept: those of one page, its curves, table and heat map."""
-HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
-    "connect-src 'self'; img-src data: blob:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
+HEADERS: Mapping[str, str] = ASSETS["headers"]
 """Of every answer: a page loads nothing but what this server sends."""
 STANDING = "standing"
 """The part of a page with a consortium's tables."""
-ASSETS = tomllib.loads(Path(__file__).with_name("assets.toml").read_text())
 KINDS = {".json": "application/json", ".csv": "text/csv", ".js": "text/javascript", ".css": "text/css"}
 
 
@@ -129,17 +124,21 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         self._answer({"note": _note})
 
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse what is no request of a page, as another method, like an address without the token."""
+        self._send(HTTPStatus.FORBIDDEN, REFUSED)
+
     def _answer(self, pages: "Mapping[str, Page]") -> None:
-        parts = urlsplit(self.path)
-        token, _, name = parts.path.removeprefix("/").partition("/")
+        path, _, query = self.path.partition("?")
+        token, _, name = path.removeprefix("/").partition("/")
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
-            self._send(HTTPStatus.FORBIDDEN, "The address lacks the token that fedbn-sim watch has printed.")
+            self._send(HTTPStatus.FORBIDDEN, REFUSED)
         elif not self._knows_password():
             self._send(HTTPStatus.UNAUTHORIZED, "The password is asked for.")
         elif name not in pages:
             self._send(HTTPStatus.NOT_FOUND, "There is no such page.")
         else:
-            self._send_page(name, pages[name], parts.query)
+            self._send_page(name, pages[name], query)
 
     def _send_page(self, name: str, page: "Page", query: str) -> None:
         index = self.server.index
@@ -206,7 +205,7 @@ def _curves(handler: Handler, asked: Asked) -> str:
     """Return a picture of curves; of one whose axes and colours the page has already, only the data."""
     lines, metric, caption = _lines(handler, asked)
     data, look = data_of(lines, asked.smooth), (asked.axis, metric, (asked.logx, asked.logy), asked.dark)
-    shape = hashlib.sha256(repr(look).encode()).hexdigest()[:16]
+    shape = hashlib.sha256(repr((look, has_legend(data))).encode()).hexdigest()[:16]
     item = None if handler.headers.get("X-Shape") == shape else curves(data, *look)
     return json_text({"item": item, "data": data, "shape": shape, "caption": caption})
 
@@ -244,12 +243,18 @@ def _sites(handler: Handler, asked: Asked) -> str:
 
 def _note(handler: Handler, asked: Asked) -> str:
     """Keep what the reader says of a run."""
-    length = int(handler.headers.get("Content-Length", 0))
-    if length > LONGEST:
+    length = handler.headers.get("Content-Length", "0")
+    if not length.isdecimal() or int(length) > LONGEST:
         raise UserError(f"note: {length} bytes are not allowed; expected at most {LONGEST}")
-    given = json.loads(handler.rfile.read(length))
-    kept = {key: kind(given[key]) for key, kind in (("starred", bool), ("note", str)) if key in given}
-    handler.server.index.write_notes(given["run"], kept)
+    given = None
+    with suppress(ValueError, RecursionError):
+        given = json.loads(handler.rfile.read(int(length)))
+    match given:
+        case {"run": str(name), **said} if name in handler.server.index.entries:
+            kept = {key: said[key] for key, kind in NOTED.items() if isinstance(said.get(key), kind)}
+            handler.server.index.write_notes(name, kept)
+            return ""
+    raise UserError("note: expected JSON with the name of a run that there is")
     return ""
 
 

@@ -82,6 +82,15 @@ def test_the_command_prints_the_runs_that_it_is_asked_for(runs, capsys):
     assert lines[-1] == "3 of 3 runs"
 
 
+def test_a_key_that_is_a_figure_has_one_column_and_the_data_are_said_first(runs, capsys):
+    many = {f"key-{i}": i for i in range(9)}
+    write_run(runs / "long", (0.5,), rounds=9, dataset="patients.csv", **many)
+    assert main(["runs", str(runs), "--where", "rounds>1"]) == 0
+    header = capsys.readouterr().out.splitlines()[1].split()
+    assert header[:4] == ["run", "state", "strategy", "dataset"]
+    assert header.count("rounds") == 1
+
+
 def test_a_name_that_no_run_has_and_no_folder_are_one_line(runs, refused):
     line = "where: unknown name 'stratgy' (did you mean 'strategy'?)"
     assert refused("runs", runs, "--where", "stratgy=fedavg").startswith(line)

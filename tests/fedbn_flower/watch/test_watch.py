@@ -2,12 +2,14 @@
 
 import base64
 import json
+import os
 import re
 import shutil
 import threading
 from contextlib import contextmanager
 from http.client import HTTPConnection
-from urllib.parse import urlsplit
+from socket import create_connection
+from urllib.parse import quote, urlsplit
 
 import pytest
 from filelock import FileLock
@@ -73,6 +75,15 @@ def test_without_the_token_nothing_is_seen(runs):
         assert again.token != server.token
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS", "FOO", "POST"])
+@pytest.mark.parametrize("path", ["/", "//", "/%2e%2e/x", "http://[", "*", "/" + "a" * 70_000])
+def test_without_the_token_every_method_and_path_is_refused(runs, method, path, capsys):
+    with served(runs) as server, create_connection(server.server_address) as connection:
+        connection.sendall(f"{method} {path} HTTP/1.1\r\nHost: else\r\n\r\n".encode())
+        assert connection.recv(100).split()[1] == b"403"
+    assert capsys.readouterr().err == ""
+
+
 def test_a_password_is_asked_for_beside_it(runs):
     with served(runs, "open sesame") as server:
         for given in ("", "Basic x", "Basic " + base64.b64encode(b"me:open").decode()):
@@ -122,7 +133,10 @@ def test_no_path_leads_outside_the_folder(runs):
 
 def test_what_is_asked_wrongly_is_a_line(runs):
     with served(runs) as server:
-        for path in ("table?where=acuracy>1", "curves.json?axis=x", "run", "difference?run=avg-0"):
+        for path in (
+            *("table?where=acuracy>1", "table?smooth=1.5", "curves.json?axis=x"),
+            *("run", "difference?run=avg-0"),
+        ):
             status, text, _ = get(server, path)
             assert status == 400
             assert len(text.splitlines()) == 1
@@ -186,6 +200,7 @@ def test_csv_files_have_the_numbers_of_the_folder(runs, monkeypatch):
             f"clear,0.5,{0.7512345678901234}",
             f"noisy,0.49,{0.7512345678901234 - 0.01}",
         ]
+        assert '"@site"' in get(server, "heat.json?of=avg-0")[1]
 
 
 def test_a_star_and_a_note_are_kept_and_the_difference_of_two_runs_is_their_keys(runs):
@@ -201,6 +216,57 @@ def test_a_star_and_a_note_are_kept_and_the_difference_of_two_runs_is_their_keys
         "starred": True,
         "note": "the better one",
     }
+
+
+@pytest.mark.parametrize(
+    ("length", "body"),
+    [
+        (None, "{"),
+        (None, "[]"),
+        (None, "null"),
+        (None, '{"run": ["avg-0"]}'),
+        (-1, ""),
+        (10**7, ""),
+        ("x", ""),
+    ],
+)
+def test_what_is_no_note_is_a_line_and_changes_nothing(runs, length, body):
+    given = {} if length is None else {"Content-Length": str(length)}
+    with served(runs) as server:
+        status, text, _ = get(server, "note", "POST", body=body or None, **given)
+        assert (status, text.partition(":")[0]) == (400, "note")
+        assert get(server, "note", "POST", body='{"run": "avg-0", "note": null, "accuracy": 1}')[0] == 200
+    assert json.loads((runs / "avg-0" / "watch.json").read_text()) == {}
+
+
+def test_a_note_takes_the_place_of_no_figure(runs):
+    (runs / "avg-0" / "watch.json").write_text('{"accuracy": 1, "state": "failed", "note": "mine"}')
+    values = index_of(runs, "watch").entries["avg-0"].values
+    assert (values["accuracy"], values["state"], values["note"]) == (0.7512345678901234, "ended", "mine")
+
+
+def test_a_folder_whose_name_is_not_utf8_and_one_without_sites_are_shown(runs):
+    odd = write_run(runs / os.fsdecode(b"caf\xe9"), (0.5,))
+    (odd / "clients.csv").unlink()
+    with served(runs) as server:
+        name = quote(next(name for name in server.index.entries if name.startswith("caf")))
+        for path in ("", "table", "curves.csv", "real", *(f"{p}?of={name}" for p in ("run", "heat.csv"))):
+            assert get(server, path)[0] == 200
+        assert "None." in get(server, f"sites?of={name}")[1]
+
+
+def test_the_memory_of_a_run_is_that_of_the_process_that_runs_it(runs):
+    with served(runs) as server, FileLock(runs / "avg-0" / ".lock"):
+        used = float(_fact(get(server, "facts?of=avg-0")[1], "memory of its process").removesuffix(" MB"))
+    assert 10 < used < 1e5
+    assert index_of(runs, "watch").entries["avg-0"].memory == 0
+
+
+def test_the_runs_of_a_group_are_those_that_are_drawn(runs):
+    with served(runs) as server:
+        for ticked, count in (("", 2), ("&run=avg-1", 1)):
+            text = get(server, f"table?by=strategy{ticked}")[1]
+            assert f'strategy=fedavg</td><td class="number"><data value="{count}">' in text
 
 
 def test_smoothing_is_the_mean_of_the_last_values():
@@ -284,7 +350,7 @@ def test_a_site_that_is_behind_and_what_was_refused_are_named(runs):
     append(runs / "avg-0" / "failures.csv", [(2, "train", 1, "no answer within 5 s")])
     with served(runs) as server:
         text = get(server, "sites?of=avg-0")[1]
-    assert "1 round behind" in text
+    assert "no answer for 1 round" in text
     assert "no answer within 5 s" in text
 
 
