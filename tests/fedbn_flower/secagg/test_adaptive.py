@@ -105,7 +105,8 @@ def test_the_clip_of_each_round_is_that_of_the_formula(settings, tmp_path, mode)
         assert noise == pytest.approx(of_update * expected[t - 1] * math.sqrt(count / 4) / count, rel=0.08)
     assert (models[1] == models[2]).all()
     assert federation.privacy.clip == pytest.approx(expected[5], rel=1e-12)
-    charges = list(map(json.loads, (tmp_path / "privacy.jsonl").read_text().splitlines()))[1:]
+    terms, *charges = map(json.loads, (tmp_path / "privacy.jsonl").read_text().splitlines())
+    assert (terms["adaptive-clip"], terms["count-noise"]) == (True, COUNT_NOISE)
     assert [charge["clip"] for charge in charges] == list(told.values())
 
 

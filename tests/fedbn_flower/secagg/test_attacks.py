@@ -194,6 +194,20 @@ def test_a_lie_costs_its_client_or_the_round_and_never_makes_a_wrong_sum(setting
     assert model == plain_model(*sorted(set(range(5)) - used))
 
 
+def test_words_in_the_place_of_bytes_cost_their_client(settings):
+    texts = {words.DIGEST: "d" * LENGTH, words.COMMITMENTS: "c" * 5 * 32}
+    whys = {LIAR: "not one of 32 bytes", LIAR + 1: "not two for each holder"}
+
+    def changed(at, message, reply):
+        if reply is not None and at == SHARE and (place := partition_of(message) - LIAR) in (0, 1):
+            bytes_of(reply.content, *[*texts.items()][place])
+
+    config = settings("on", fraction_evaluate=0)
+    results, _ = run_on(config, Lossy(config, changed=changed))
+    assert set(results[0].train.metrics) == {0, 1, 4}
+    assert all(why in results[0].train.failures[liar] for liar, why in whys.items())
+
+
 def run_with_false_shares(config, liars):
     """Liars tell the others' shares with a bit changed; each of them would do."""
 

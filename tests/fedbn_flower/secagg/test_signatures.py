@@ -1,12 +1,15 @@
 """Sites with keys of their own: what a server that lies gets without them, and what it gets with them."""
 
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import generate_private_key
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.privacy.floors import Refused, check_secagg
@@ -18,7 +21,7 @@ from fedbn_flower.secagg.graph import threshold as shares_by_default
 from fedbn_flower.secagg.in_words import seen
 from fedbn_flower.secagg.private import least_at_client
 from fedbn_flower.secagg.session import NoSum, Session
-from fedbn_flower.secagg.signatures import Card, Signer
+from fedbn_flower.secagg.signatures import Card, Signer, is_signed_by
 from fedbn_flower.secagg.words import ADVERTISE, SECAGG
 
 from .keyed import other_than, signer_of, written_pair
@@ -197,6 +200,12 @@ def test_a_site_has_no_part_in_a_sum_with_keys_that_no_partner_has_signed_for_it
     with pytest.raises(Refused, match=f"secagg: .*{why}"):
         sites[0].share(sites, **{words.KEYS: b"".join(keys), words.SEALS: list(seals)})
     assert site.SESSION not in sites[0].state
+
+
+def test_a_key_that_signs_nothing_has_signed_nothing():
+    key = X25519PrivateKey.generate().public_key()
+    public = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    assert not is_signed_by(sha256(public).digest(), public, b"sum", bytes(64))
 
 
 def test_keys_are_taken_once(configs):
