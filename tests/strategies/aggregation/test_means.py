@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from strategies.aggregation.means import Summand, TrimmedMean, WeightedMean
+from strategies.aggregation.vectors import all_finite, finite
 
 
 @pytest.mark.slow
@@ -66,3 +67,11 @@ def test_no_more_bytes_are_held_than_allowed(monkeypatch):
         del row
         assert sum(one() is not None for one in rows) <= 3
     assert not any(mean.mean() - 1)
+
+
+def test_values_whose_squares_are_too_large_are_finite():
+    large = np.array([3e30, -1.0], np.float32)
+    assert all_finite(large)
+    assert not all_finite(np.array([np.nan, 1]))
+    assert not all_finite(np.array([3e30, -np.inf], np.float32))
+    assert finite({"w": large, "v": np.array([np.inf, 2.0])})["w"] is large
