@@ -153,7 +153,7 @@ class Result:
         ids = f"run-{sha256(str(self.folder.resolve()).encode()).hexdigest()[:8]}"
         with damage_as_user_errors("run-dir", self.folder):
             run = Run.read(self.folder)
-            return metrics_table(run).html() + curves(run).as_svg(ids)
+            return metrics_table(run).html() + curves(run).as_svg(ids, tells=False)
 
     def __repr__(self) -> str:
         return f"Result({str(self.folder)!r}, rounds={self.summary['rounds']})"

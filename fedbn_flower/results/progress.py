@@ -224,7 +224,7 @@ class NotebookBar(ProgressBar):
             from .plotting.report_plots import metric_curve
 
             figure = metric_curve(Run.read(self._info.folder), _leading(self._info))
-            self._curve = figure.as_svg(f"live-{id(self)}")
+            self._curve = figure.as_svg(f"live-{id(self)}", tells=False)
             self._shown.update(self)
             self._idle_until = time.monotonic() + 9 * (time.monotonic() - began)
 

@@ -18,6 +18,8 @@ pytestmark = [
     pytest.mark.skipif(BROWSER is None, reason=f"none of {', '.join(BROWSERS)} is installed"),
 ]
 
+LINE = "JSON.parse(svg.dataset.told)[0]"
+
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory, cache_dir, pictures_never_drawn, draws_always_few):
@@ -68,3 +70,24 @@ def test_a_browser_shows_it(runs, name, tmp_path):
         assert (abs(pixels[:, -8:] - pixels[5, 5]) < 0.02).all()  # nothing sticks out at the side
     assert colours["light"].min() > 0.95
     assert "dark" not in colours or colours["dark"].max() < 0.2
+
+
+def test_a_column_sorts_its_table_and_a_line_tells_its_values(runs, tmp_path):
+    named = "tests.fedbn_flower.watch.browser"
+    watch = pytest.importorskip(named, exc_type=ImportError, reason="needs the extra watch")
+    browser = watch.Browser(tmp_path)
+    browser.open((runs / "sweep" / "report.html").as_uri())
+    table = "document.querySelector('table')"
+    assert browser.until(f"{table}.querySelectorAll('th button').length > 2")
+    cells = f"[...{table}.tBodies[0].rows].map(row => parseFloat(row.cells[2].innerText))"
+    before = browser.run(cells)
+    for sign in (1, -1):
+        browser.run(f"{table}.querySelectorAll('th button')[2].click()")
+        assert browser.run(cells) == sorted(before, key=lambda value, sign=sign: sign * value)
+    browser.run(f"""svg = [...document.querySelectorAll('svg[data-told]')].at(-1);
+        const at = new DOMPoint({LINE}[3][1], {LINE}[4][1]).matrixTransform(svg.getScreenCTM());
+        const moved = {{clientX: at.x, clientY: at.y, bubbles: true}};
+        svg.dispatchEvent(new PointerEvent('pointermove', moved))""")
+    assert browser.run(f"document.getElementById('told').innerText.includes({LINE}[6][1])")
+    assert browser.console == []
+    browser.close()

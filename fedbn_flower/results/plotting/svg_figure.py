@@ -2,15 +2,23 @@
 
 import io
 import re
+from html import escape
 from typing import Any
 
+import numpy as np
 from matplotlib import rc_context
 from matplotlib.backend_bases import RendererBase
+from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter
+
+from ...core.files import json_text
 
 _SVG: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "fedbn-flower"}
 _GROUP_ID = re.compile(r'(<g) id="[^"]*"')
+_POINTS = 72  # of an inch
+MOST_TOLD = 100  # points of a line that a page tells under the mouse
 _ID = re.compile(r'(\bid="|href="#|url\(#)')
 
 
@@ -33,8 +41,8 @@ class InlineFigure(Figure):
             self._save(buffer, format=form, dpi=300, metadata=dated)
         return buffer.getvalue()
 
-    def as_svg(self, name: str) -> str:
-        """Return the figure as an ``<svg>`` element for a page.
+    def as_svg(self, name: str, tells: bool = True) -> str:
+        """Return the figure as an ``<svg>`` element for a page, which by default `told` values.
 
         It has no background, and black takes the page's text colour. Ids begin with ``name``, which must be
         unique in the page.
@@ -44,9 +52,37 @@ class InlineFigure(Figure):
             self._save(buffer, format="svg", transparent=True, metadata={"Date": None})
         svg = buffer.getvalue()
         svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
+        if tells and (told := self.told()):
+            text = escape(json_text(told), quote=False).replace("'", "&#39;")
+            svg = f"<svg data-told='{text}'{svg[4:]}"
         svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
         svg = _GROUP_ID.sub(r"\1", svg)
         return _ID.sub(rf"\1{name}-", svg)
+
+    def told(self) -> list[list[Any]]:
+        """Return each line's name, its axes' labels, and by point its places in the drawing and its values.
+
+        A line without a name is told if it is no help, dotted, dashed or pale.
+        """
+        found = []
+        for axes in (axes for axes in self.axes if axes.get_visible()):
+            bars = {c.lines[0]: c.get_label() for c in axes.containers if isinstance(c, ErrorbarContainer)}
+            labels = axes.get_xlabel() or self.get_supxlabel(), axes.get_ylabel() or self.get_supylabel()
+            panel, rows = axes.get_title() * (len(self.axes) > 1), axes.yaxis.get_major_formatter()
+            for line in axes.get_lines():
+                name = str(bars.get(line, line.get_label())).partition("\n")[0].replace(r"\$", "$")
+                name = "" if name.startswith("_") else name
+                is_help = line.get_alpha() is not None or line.get_linestyle() in ("--", ":")
+                if line.get_transform() != axes.transData or (is_help and not name):
+                    continue
+                values = np.asarray(line.get_xydata(), float)
+                values = values[np.isfinite(values).all(1)][:: 1 + len(values) // MOST_TOLD]
+                places = axes.transData.transform(values) * _POINTS / self.dpi
+                places[:, 1] = self.get_figheight() * _POINTS - places[:, 1]
+                x, y = ([float(f"{value:.5g}") for value in of] for of in values.T)
+                ups = [rows(round(value)) for value in y] if isinstance(rows, FuncFormatter) else y
+                found.append([name or panel, *labels, *places.T.round(1).tolist(), x, ups])
+        return found
 
     def draw(self, renderer: RendererBase) -> None:
         """Draw; in the pass that Matplotlib makes before it saves, find only the layout."""

@@ -1,4 +1,6 @@
-"""Build a self-contained HTML page: text, tables, SVG figures and style sheet; no script, no network.
+"""Build a self-contained HTML page: text, tables, SVG figures and style sheet; no network.
+
+It is complete without its script, with which tables are sorted and figures tell values under the mouse.
 
 And write every figure of a report as a file of its own, as journals ask for them.
 """
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from ..plotting.drawer import DrawnApart
     from ..plotting.svg_figure import InlineFigure
 
-STYLE: str = tomllib.loads(Path(__file__).with_name("style.toml").read_text())["style"]
+STYLE, SCRIPT = tomllib.loads(Path(__file__).with_name("style.toml").read_text()).values()
 _COLLECTED: "ContextVar[dict[str, InlineFigure] | None]" = ContextVar("figures", default=None)
 
 
@@ -79,7 +81,8 @@ def page(title: str, lead: str, sections: Iterable[str]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<link rel="icon" href="data:,">\n'
         f"<title>{shown_text(title)}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n"
-        f"<header><h1>{shown_text(title)}</h1>\n{lead}</header>\n{''.join(sections)}</main>\n</body>\n</html>\n"
+        f"<header><h1>{shown_text(title)}</h1>\n{lead}</header>\n{''.join(sections)}</main>\n"
+        f"<script>\n{SCRIPT}</script>\n</body>\n</html>\n"
     )
 
 

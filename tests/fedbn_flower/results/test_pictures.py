@@ -1,6 +1,9 @@
 """What is in the pictures: points, bands and shades by hand."""
 
+import html
 import io
+import json
+import re
 
 import numpy as np
 import pytest
@@ -30,6 +33,24 @@ def test_lines_differ_by_more_than_colour():
     assert len({(style["linestyle"], style["marker"]) for style in styles}) == 18
     assert len({(style["color"], style["marker"]) for style in styles}) == 18
     assert len({style["color"] for style in styles}) == 6
+
+
+def test_what_a_page_tells_of_a_line_is_where_it_is_drawn(tmp_path):
+    """Each marker's place in the SVG, by its rounds and values; lines that only help are not told."""
+    figure = curves(Run.read(write_run(tmp_path / "run")))
+    svg = figure.as_svg("it")
+    lines = json.loads(html.unescape(re.search("data-told='([^']*)'", svg)[1]))
+    assert [*lines[0][1:3], *lines[0][5:]] == ["round", "accuracy, %", [1, 3], [25, 75]]
+    drawn = {(float(x), float(y)) for x, y in re.findall(r'<use [^>]*x="([\d.]+)" y="([\d.]+)"', svg)}
+    for place in zip(*lines[0][3:5], strict=True):
+        assert min(np.hypot(*np.subtract(place, one)) for one in drawn) < 0.1
+    assert "data-told" not in figure.as_svg("it", tells=False)
+
+
+def test_a_page_tells_the_site_of_a_bar_and_of_no_line_that_only_helps():
+    figure = by_site_plot({"a": {"lyon": [0.5]}, "b": {"lyon": [0.25]}}, "accuracy")
+    figure.as_svg("it")
+    assert [[line[0], *line[5:]] for line in figure.told()] == [["a", [50], ["lyon"]], ["b", [25], ["lyon"]]]
 
 
 def test_a_round_that_was_not_evaluated_leaves_no_gap(tmp_path):
