@@ -27,6 +27,7 @@ from ..records.summary import Summary
 from ..server.federation import Federation
 from .checkpoints.checkpoint_folder import BEST, LAST, CheckpointFolder
 from .manifest import NOT_KEYS, build_manifest, code_digests, read_configuration, read_manifest
+from .summary import normalization
 
 LOGGER = logging.getLogger("flwr.fedbn")
 
@@ -161,6 +162,10 @@ def check_data(federation: Federation) -> None:
     weights = federation.inputs.initial().weights
     if manifest.get("weights", {}).get("digest") != (weights.digest if weights else None):
         raise UserError(f"init: {config.init!r} does not hold the weights that the run was started with")
+    summary, scale = Summary.read(Path(config.resume), "resume"), normalization(federation)
+    if summary and summary.normalization and scale and summary.normalization != scale:
+        why = "an earlier version counted the rows of clients that do not train, too; begin it anew"
+        raise UserError(f"resume: {config.resume!r} standardises its inputs by other numbers than now: {why}")
     before = manifest.get("code", {})
     for file, digest in code_digests(config).items():
         if before.get(file, digest) != digest:

@@ -168,7 +168,7 @@ def _jain(reported: Collection[MetricRecord], problem: Problem, prefix: str) -> 
     return {name: jain([v for v in found if v is not None]) for name, found in values.items()}
 
 
-def _normalization(federation: Federation) -> dict[str, list[float]]:
+def normalization(federation: Federation) -> dict[str, list[float]]:
     """Return mean and deviation, by channel or column, where all clients standardise alike."""
     scale = federation.inputs.dataset.kind.scale if federation.config.normalize else None
     here = dict(zip((FEATURE_MEAN, FEATURE_STD), map(list, scale), strict=True)) if scale else {}
@@ -195,7 +195,7 @@ def summary_of(
         "client-updates-per-second": round(totals.client_updates / seconds, 3) if seconds else None,
         **federation.extensions.summary(),
         "stopped": totals.stopped,
-        **({"normalization": scale} if (scale := _normalization(federation)) else {}),
+        **({"normalization": scale} if (scale := normalization(federation)) else {}),
         "runtime": totals.runtime,
         **figures.as_json(),
         "compared-by": problem.compared_by,

@@ -144,6 +144,23 @@ def test_what_cannot_be_resumed_is_reported(parts, go_on):
         go_on()
 
 
+def test_inputs_are_standardised_as_when_the_run_began(configured, tmp_path):
+    """Up to 0.2 the rows of clients that do not train were part of the mean."""
+    table, run = tmp_path / "rows.csv", tmp_path / "run"
+    table.write_text("site,x,y\n" + "".join(f"{'abc'[i % 3]},{i * i / 7},{i % 2}\n" for i in range(60)))
+    keys = {"dataset": str(table), "partition": "natural:site", "num_clients": 3, "label_column": "y"}
+    keys |= {"normalize": "true", "holdout_clients": 1, "model": "linear", "client": "shared"}
+    simulate(Federation(configured(**keys, rounds=1)), run, None)
+    simulate(Federation(configured(**keys, rounds=2, resume=str(run))), run, None)
+    summary = json.loads((run / "summary.json").read_text())
+    summary["normalization"]["feature-mean"] = [1.0]
+    (run / "summary.json").write_text(json.dumps(summary))
+    with pytest.raises(
+        UserError, match="resume: .* its inputs by other numbers than now: .* anew"
+    ):
+        simulate(Federation(configured(**keys, rounds=3, resume=str(run))), run, None)
+
+
 @pytest.mark.slow
 def test_code_that_has_changed_is_warned_of(configured, tmp_path, caplog):
     """In `config.json` stand the digests of the files that keys name."""
