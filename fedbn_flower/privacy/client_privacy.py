@@ -222,16 +222,17 @@ class ClientPrivacy(RunPrivacy):
     def summary(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of it."""
         terms, found = self.terms, self._ledger
+        assert found
         return {
             "notion": NOTION,
             "adjacency": terms.plan.adjacency,
             "sampling": terms.sampling,
             "claim": terms.claim,
-            "epsilon": found.epsilon if found else 0.0,
+            "epsilon": found.epsilon,
             "delta": terms.delta,
             "planned-epsilon": terms.budget or terms.epsilon(terms.rounds),
             "planned-rounds": terms.rounds,
-            "published": len(found.charges) if found else 0,
+            "published": len(found.charges),
             "noise": terms.noise,
             "probability": terms.probability,
             "clients-a-round": terms.num_answers,

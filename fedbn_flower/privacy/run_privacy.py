@@ -192,16 +192,17 @@ class PrivacyAtClients(RunPrivacy):
     def summary(self) -> dict[str, Any]:
         """Return what ``summary.json`` says of it."""
         config, found = self.config, self._ledger
+        assert found
         return {
             "notion": self.notion,
             "adjacency": self.adjacency,
             "sampling": self.sampling,
             "claim": GUARANTEE if config.dp_seed == NO_SEED else SIMULATED,
-            "epsilon": found.epsilon if found else 0.0,
+            "epsilon": found.epsilon,
             "delta": config.dp_delta,
             "planned-epsilon": self._planned,
             "planned-rounds": config.rounds,
-            "published": len(found.charges) if found else 0,
+            "published": len(found.charges),
             "noise": self.noise,
         }
 

@@ -296,6 +296,7 @@ def test_a_background_is_in_no_mean_of_f1():
     for average, expected in of.items():
         metric = METRICS["f1"](Predicted("classes", 3, background=True), average)
         assert metric.value(total) == pytest.approx(expected)
+        assert metric.values(total).shape == ((1,) if average in ("micro", "weighted") else (2,))
     assert math.isnan(METRICS["f1"](Predicted("classes", 3), "weighted").value(np.zeros((3, 3), np.int64)))
 
 

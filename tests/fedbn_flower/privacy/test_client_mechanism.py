@@ -10,6 +10,7 @@ import pytest
 from fedbn_flower.privacy.client_mechanism import ClientMechanism
 from fedbn_flower.privacy.keys import Key
 from fedbn_flower.privacy.ledger import Ledger
+from fedbn_flower.privacy.run_privacy import RunPrivacy
 from fedbn_flower.privacy.terms import GUARANTEE, AdaptiveClip, Terms
 
 TERMS = Terms(
@@ -42,6 +43,14 @@ def noise_of(found, server_round=1, size=200_000):
     found.sample(server_round, np.arange(50))
     total = server_round * np.linspace(-0.01, 0.01, size, dtype=np.float32)
     return found.publish(server_round, total.copy(), 0.0) * found.num_answers - total
+
+
+def test_a_budget_is_not_spent_before_rounds_that_are_repeated_at_no_cost():
+    """Rounds 1 to 5 are charged, of a budget of six; the run goes on after round 3."""
+    of = SimpleNamespace(_is_repeated=lambda t: t <= 5, _spends=lambda new: 5 + new >= 6)
+    assert [RunPrivacy.begin_round(of, t) for t in (4, 5, 6)] == [False, False, True]
+    of = SimpleNamespace(_is_repeated=lambda t: t <= 6, _spends=lambda new: 6 + new >= 6)
+    assert [RunPrivacy.begin_round(of, t) for t in (4, 5, 6)] == [False, False, True]
 
 
 def test_the_noise_on_the_sum_has_the_deviation_z_c(mechanism):
