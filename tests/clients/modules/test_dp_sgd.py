@@ -153,6 +153,18 @@ class TestTraining:
             np.testing.assert_array_equal(x, y)
         assert any((x != y).any() for x, y in zip(a, c, strict=True))
 
+    def test_a_step_has_the_noise_and_no_more_of_the_examples_than_the_clip(self):
+        """At a rate of 1: without noise the model moves by c at most, with it each entry by about z c / 40."""
+        clip, noise, examples = 1e-3, 3e6, make_examples()
+        for sigma, least, most in ((0.0, 1e-5, clip), (noise, 0.6, 1.4)):
+            model = network()
+            before = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+            how = LocalTraining(1, 0), Objective({}, {}), 1.0, (0,)
+            train_model(model, LocalRun(examples, *how, mechanism=mechanism(clip, sigma)))
+            moved = nn.utils.parameters_to_vector(model.parameters()).detach() - before
+            unit = moved.std() / (sigma * clip / len(examples)) if sigma else moved.norm()
+            assert least < unit < most
+
     def test_without_noise_and_clipping_full_batches_are_gradient_descent(self):
         plain, private = network(), network()
         for model, how in ((plain, None), (private, mechanism())):

@@ -155,9 +155,7 @@ def test_inputs_are_standardised_as_when_the_run_began(configured, tmp_path):
     summary = json.loads((run / "summary.json").read_text())
     summary["normalization"]["feature-mean"] = [1.0]
     (run / "summary.json").write_text(json.dumps(summary))
-    with pytest.raises(
-        UserError, match="resume: .* its inputs by other numbers than now: .* anew"
-    ):
+    with pytest.raises(UserError, match="resume: .* its inputs by other numbers than now: .* anew"):
         simulate(Federation(configured(**keys, rounds=3, resume=str(run))), run, None)
 
 
