@@ -154,7 +154,7 @@ class TestTraining:
         assert any((x != y).any() for x, y in zip(a, c, strict=True))
 
     def test_a_step_has_the_noise_and_no_more_of_the_examples_than_the_clip(self):
-        """At a rate of 1: without noise the model moves by c at most, with it each entry by about z c / 40."""
+        """At a rate of 1: without noise the model moves by c at most, with it an entry by about z c / 40."""
         clip, noise, examples = 1e-3, 3e6, make_examples()
         for sigma, least, most in ((0.0, 1e-5, clip), (noise, 0.6, 1.4)):
             model = network()

@@ -105,6 +105,10 @@ def test_dirichlet_is_that_of_flower_with_this_alpha(alpha):
     assert PartitionSpec.parse(f"dirichlet:{alpha}").argument == alpha
 
 
+def test_two_examples_are_enough_for_a_client():
+    assert [len(rows) for rows in dirichlet(np.zeros(4, np.int64), 2, 1e6, 0)] == [2, 2]
+
+
 @pytest.mark.parametrize(
     ("text", "clients", "message"),
     [
