@@ -5,6 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from io import StringIO
 from itertools import chain, zip_longest
 from pathlib import Path
 from statistics import fmean, stdev
@@ -30,7 +31,7 @@ AXES = (ROUND, *COSTS)
 MOST_LINES = 20
 """Lines of a picture; more are asked for by name."""
 FAILURES = "failures"
-BLOCK = 1 << 22
+BLOCK = 1 << 18
 """Bytes of a file that are read at once."""
 
 
@@ -104,32 +105,27 @@ class Sites:
 
     def read(self) -> "Sites":
         """Read what is new, and return itself."""
-        import pyarrow as pa
-        from pyarrow import csv as columns
-
         with open(regular(self.path) if self.path.exists() else os.devnull, "rb") as file:
             header, status = file.readline(), os.fstat(file.fileno())
             if (begin := (status.st_ino, header)) != self._begin or status.st_size < self._place:
                 self._begin, self._place, self.answered = begin, len(header), dict[int, int]()
                 self._values = np.empty((0, 0))  # by partition and round
-            options = columns.ConvertOptions(
-                include_columns=["round", "phase", "partition", self.metric],
-                include_missing_columns=True,
-                column_types={"round": pa.int32(), "partition": pa.int32(), self.metric: pa.float64()},
-                null_values=["", "nan"],
-            )
-            reading = columns.ReadOptions(column_names=next(csv.reader([header.decode()])))
+            names = next(csv.reader([header.decode()]), [])
+            kinds = {"round": int, "phase": "U8", "partition": int, self.metric: float}
+            here = {names.index(name): (name, kind) for name, kind in kinds.items() if name in names}
             file.seek(self._place)
             while added := (block := file.read(BLOCK))[: block.rfind(b"\n") + 1]:
-                self._add(columns.read_csv(pa.BufferReader(added), reading, convert_options=options))
+                text = added.decode().replace(",,", ",nan,").replace(",,", ",nan,").replace(",\n", ",nan\n")
+                how = {"delimiter": ",", "quotechar": '"', "comments": None, "usecols": [*here], "ndmin": 1}
+                self._add(np.loadtxt(StringIO(text), [*here.values()], **how))  # type: ignore[call-overload]
                 self._place = file.seek(self._place + len(added))
         return self
 
-    def _add(self, rows: Any) -> None:
+    def _add(self, rows: "Numbers") -> None:
         """Take rows; of a site's phases in a round, the last that has a value counts."""
-        rounds, phases, partitions, values = (column.to_numpy() for column in rows.columns)
-        old = phases != "new"
-        known = old & ~np.isnan(values)
+        rounds, partitions = rows["round"], rows["partition"]
+        values = rows[self.metric] if self.metric in (rows.dtype.names or ()) else np.full(len(rows), np.nan)
+        known = ~np.isnan(values) & (rows["phase"] != "new")
         self.answered |= dict(zip(partitions.tolist(), rounds.tolist(), strict=True))
         needed = (partitions.max() + 1, rounds.max() + 1)
         more = [(0, max(0, size - has)) for size, has in zip(needed, self._values.shape, strict=True)]

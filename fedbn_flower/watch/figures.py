@@ -89,7 +89,11 @@ def heat_map(grid: Any, names: Sequence[str], metric: str, dark: bool) -> Any:
     known = grid[np.isfinite(grid)] if np.isfinite(grid).any() else np.zeros(1)
     low, high = float(known.min()), float(known.max())
     colours = LinearColorMapper(Cividis256, low=low, high=high + (high == low), nan_color="rgba(0,0,0,0)")
-    lines = {"image": [*grid[:, None]], "y": [row - 0.5 for row in range(rows)], "site": names}
+    lines = {
+        "image": [*grid[:, None].astype(np.float32)],
+        "y": [row - 0.5 for row in range(rows)],
+        "site": names,
+    }
     drawn = plot.image(x=0.5, y="y", dw=rounds, dh=1, color_mapper=colours, source=ColumnDataSource(lines))
     told = [("round", "$x{0}"), ("site", "@site"), (metric, "@image{0.[000000]}")]
     plot.add_tools(HoverTool(renderers=[drawn], tooltips=told))
