@@ -39,6 +39,7 @@ def write_admitted(folder: Path, consortium: Consortium) -> Path:
     told = {*AdmittedSite.model_fields}
     sites = {name: site.model_dump(by_alias=True, include=told) for name, site in consortium.admitted.items()}
     agreed = consortium.model_dump(include={"serial", "server", "studies"})
+    consortium.check()
     said = checked(Admitted, {"consortium": consortium.name, "sites": sites, **agreed}, FILE)
     text = json_text(said.model_dump(by_alias=True))
     signature = base64.b64encode(sign(folder, text.encode())).decode()
@@ -57,7 +58,7 @@ def read_admitted(path: Path, authority: Path) -> Admitted:
     """
     try:
         found: Mapping[str, str] = json.loads(path.read_text())
-        text, signature = found["admitted"], base64.b64decode(found["signature"])
+        text, signature = str(found["admitted"]), base64.b64decode(found["signature"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"admitted: {str(path)!r} is no list of admitted sites ({error})") from None
     if not is_signed(authority, text.encode(), signature):

@@ -23,7 +23,10 @@ from .authority import fingerprint, public_key
 
 FILE = "consortium.toml"
 NAME = r"[a-z0-9](?:[a-z0-9-]{0,38}[a-z0-9])?"
-HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?"
+LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+HOST = rf"{LABEL}(?:\.{LABEL})*"
+PORT = "(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+"""1 to 65535."""
 PLAIN_TEXT = r"[\w.,:+@/() -]*"
 """What a value of a node config, and a contact, may have: nothing that a shell or Flower would read."""
 PATH = re.compile(r"[A-Za-z0-9._/+@-]+")
@@ -32,21 +35,23 @@ PATH = re.compile(r"[A-Za-z0-9._/+@-]+")
 PATTERNS = {
     rf"^{NAME}$": "up to 40 small letters, digits and - between them",
     rf"^{HOST}$": "a host, as superlink.example.org or 10.0.0.5",
-    rf"^{HOST}:[0-9]{{1,5}}$": "HOST:PORT, as superlink.example.org:443",
+    rf"^{HOST}:{PORT}$": "HOST:PORT, as superlink.example.org:443",
     rf"^{PLAIN_TEXT}$": "letters, digits, spaces and . , : + @ / ( ) _ -",
     r"^[0-9a-f]{64}$": "64 hexadecimal digits",
+    r"^[0-9A-Za-z][0-9A-Za-z.+!-]*$": "a version, as 1.42.0",
 }
 """What a message says of each pattern."""
-NAMES, HOSTS, ADDRESSES, TEXTS, DIGESTS = PATTERNS
+NAMES, HOSTS, ADDRESSES, TEXTS, DIGESTS, VERSIONS = PATTERNS
 
 BOUNDS = {SECAGG_REQUIRED, SECAGG_MIN, *map(flag_of, Floors.model_fields)}
 """Keys of a node config that no run can loosen."""
 Value = bool | int | float | str
 Name = Annotated[str, Field(pattern=NAMES)]
-Host = Annotated[str, Field(pattern=HOSTS)]
-Address = Annotated[str, Field(pattern=ADDRESSES)]
+Host = Annotated[str, Field(pattern=HOSTS, max_length=253)]
+Address = Annotated[str, Field(pattern=ADDRESSES, max_length=259)]
 Text = Annotated[str, Field(pattern=TEXTS, max_length=200)]
 Digest = Annotated[str, Field(pattern=DIGESTS)]
+Versions = dict[Name, Annotated[str, Field(pattern=VERSIONS)]]
 
 
 class _Table(BaseModel):
@@ -112,7 +117,7 @@ class Consortium(_Table):
     """The fingerprint of the authority's key."""
     serial: int = Field(0, ge=0)
     """Of the last list of admitted sites."""
-    versions: dict[str, Text]
+    versions: Versions
     bounds: Bounds
     """Of every site, beside its own."""
     sites: dict[Name, Site]
@@ -127,6 +132,10 @@ class Consortium(_Table):
                 if value != "" and (first := seen.setdefault(value, name)) != name:
                     raise not_allowed(f"sites.{name}.{flag_of(what)}", value, f"another than that of {first}")
         return self
+
+    def check(self) -> None:
+        """Refuse it as a whole, which changes one by one may make of it."""
+        checked(Consortium, self.model_dump(by_alias=True), FILE)
 
     @property
     def admitted(self) -> dict[str, Site]:
@@ -184,8 +193,8 @@ def read(folder: Path) -> Consortium:
 
 def write(folder: Path, consortium: Consortium) -> None:
     """Write it, in the same order and form each time, so that two of them can be compared by lines."""
+    consortium.check()
     values = consortium.model_dump(by_alias=True, exclude_defaults=True)
-    checked(Consortium, values, FILE)  # as a whole, which changes one by one may not be allowed
     with os_errors_as_user_errors("folder", f"write to {str(folder)!r}"):
         write_atomically(folder / FILE, tomli_w.dumps(values))
 

@@ -141,7 +141,7 @@ def _key_of(path: Path) -> PublicKey:
 def _private(path: Path) -> PrivateKey:
     try:
         key = load_pem_private_key(path.read_bytes(), None)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError) as error:
         raise UserError(f"authority: its key {str(path)!r} cannot be read ({error})") from None
     assert isinstance(key, PrivateKey)
     return key
@@ -155,18 +155,12 @@ def _certificate(
     now = datetime.now(UTC)
     builder = x509.CertificateBuilder().issuer_name(issuer).subject_name(subject).public_key(key)
     builder = builder.serial_number(x509.random_serial_number()).not_valid_before(now - EARLIER)
-    critical = x509.BasicConstraints(ca=signs, path_length=0 if signs else None), _usage(signs)
+    # of a key: signatures, and of an authority certificates and their lists
+    usage = x509.KeyUsage(True, False, False, False, False, signs, signs, False, False)
+    critical = x509.BasicConstraints(ca=signs, path_length=0 if signs else None), usage
     for one in (x509.SubjectKeyIdentifier.from_public_key(key), *critical, *others):
         builder = builder.add_extension(one, critical=one in critical)
     return builder.not_valid_after(now + timedelta(days)).sign(signer, SHA384())
-
-
-def _usage(signs_certificates: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True, content_commitment=False, key_encipherment=False, data_encipherment=False,
-        key_agreement=False, key_cert_sign=signs_certificates, crl_sign=signs_certificates,
-        encipher_only=False, decipher_only=False,
-    )  # fmt: skip
 
 
 def _name(common: str) -> x509.Name:

@@ -7,13 +7,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from pkgutil import resolve_name
 
 from rich.console import Console
 
 from ..cli.argument_parser import Parser
 from ..core.errors import UserError, not_allowed
 from . import operator
-from .agreement import Value, read, safe_path
+from .admitted import write_admitted
+from .agreement import Value, read, safe_path, toml_of
 from .authority import CA_CERTIFICATE, authority_fingerprint
 from .findings import shown
 from .kits import make_kit, write_kit
@@ -38,12 +40,14 @@ def consortium_parser() -> Parser:
     """Return the parser of the command's arguments."""
     about = "Sites that train together: their keys, kits and studies."
     parser = Parser("fedbn-sim consortium", description=about)
+    known = toml_of(Path(__file__).with_name("arguments.toml"))
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for name, (act, words, help_) in VERBS.items():
+    for name, (words, help_) in known["verbs"].items():
         verb = verbs.add_parser(name, help=help_, description=help_, allow_abbrev=False)
-        verb.set_defaults(act=act)
+        verb.set_defaults(act=resolve_name(f"{__name__}:_{name.replace('-', '_')}"))
         for word in words.split():
-            verb.add_argument(word, **ARGUMENTS[word])  # type: ignore[arg-type]
+            kind = {"type": TYPES[known[word]["type"]]} if "type" in known[word] else {}
+            verb.add_argument(word, **(known[word] | kind))
     verbs.add_parser("try", help="all of it on this machine: SuperLink, SuperNodes, TLS and keys")
     return parser
 
@@ -81,6 +85,9 @@ def _admit(options: Options) -> None:
     _register(options)
 
 
+_replace = _admit
+
+
 def _register(options: Options) -> None:
     """Register keys, and say which list to send, and whether no study is of as many sites."""
     try:
@@ -89,7 +96,7 @@ def _register(options: Options) -> None:
     except UserError as error:
         print(f"{error}; then: fedbn-sim consortium register {options.folder}")
     agreed = read(options.folder)
-    print(f"send all sites {options.folder / agreed.name}.admitted")
+    print(f"send all sites {write_admitted(options.folder, agreed)}")
     numbers = [study_keys(file).get("num-clients") for file in (options.folder / "studies").glob("*.toml")]
     if numbers and len(agreed.sites) not in numbers:
         print(f"no study is of the {len(agreed.sites)} sites that there are now (num-clients): enter another")
@@ -111,6 +118,7 @@ def _renew(options: Options) -> None:
 
 def _move(options: Options) -> None:
     operator.move(options.folder, options.server)
+    print(f"restart the SuperLink where it is now: sudo {options.folder}/superlink/install")
     _register(options)
 
 
@@ -177,44 +185,4 @@ def _here(text: str) -> Path:
     return Path(text).resolve()
 
 
-ARGUMENTS: Mapping[str, Mapping[str, object]] = {
-    "folder": {"metavar": "FOLDER", "type": Path, "help": "the consortium's"},
-    "site": {"metavar": "SITE", "help": "its name"},
-    "line": {"metavar": "LINE", "nargs": "+", "help": "as join has printed it at the site"},
-    "name": {"metavar": "NAME", "help": "of the study"},
-    "study": {"metavar": "STUDY.toml", "type": Path, "help": "a file of keys"},
-    "kit": {"metavar": "KIT", "type": _here, "help": "the unpacked kit's folder"},
-    "--server": {"required": True, "metavar": "HOST[:PORT]", "help": "where sites reach the SuperLink"},
-    "--sites": {"required": True, "metavar": "A,B,C", "help": "their names"},
-    "--name": {"action": "append", "default": [], "metavar": "HOST", "help": "a further one of the server"},
-    "--bound": {"action": "append", "default": [], "metavar": "KEY=VALUE", "help": "of every site"},
-    "--control": {"default": operator.CONTROL, "metavar": "HOST:PORT", "help": "where it listens"},
-    "--to": {"required": True, "type": Path, "metavar": "FILE.zip"},
-    "--wheels": {"type": Path, "metavar": "DIR", "help": "packages for a site without a registry"},
-    "--data": {"type": Path, "metavar": "PATH", "help": "the site's data"},
-    "--port": {"type": int, "metavar": "N", "help": "of this machine alone [9094]"},
-    "--new-key": {"action": "store_true", "help": "make another key"},
-    "--admitted": {"type": Path, "metavar": "FILE", "help": "the operator's list"},
-    "--study": {"type": Path, "metavar": "STUDY.toml", "help": "as admit-study takes it"},
-    "--kit": {"type": _here, "default": ".", "metavar": "DIR", "help": "the unpacked kit's folder [.]"},
-}
-"""What verbs are given."""
-NEW = "folder --server --sites --name --bound --control"
-VERBS: Mapping[str, tuple[Callable[[Options], int | None], str, str]] = {
-    "new": (_new, NEW, "make authority, certificate, units, and a kit for each site"),
-    "kit": (_kit, "folder site --to --wheels", "make a site's kit"),
-    "admit": (_admit, "folder line", "enter the key of a site"),
-    "replace": (_admit, "folder line", "put another key of a site in the place of its key"),
-    "register": (_register, "folder", "register admitted keys with the SuperLink"),
-    "status": (_status, "folder", "show who is admitted and connected"),
-    "add": (_add, "folder site", "add a site"),
-    "remove": (_remove, "folder site", "take a site out"),
-    "renew": (_renew, "folder", "make a new certificate of the SuperLink"),
-    "move": (_move, "folder --server", "have the SuperLink reached elsewhere"),
-    "study": (_study, "folder name study", "enter a study"),
-    "superlink": (_superlink, "folder", "be the SuperLink: what its unit starts"),
-    "join": (_join, "kit --data --port --new-key --admitted --study", "at a site: what ./join calls"),
-    "run": (_run, "kit", "at a site: be the SuperNode, what ./run calls"),
-    "leave": (_leave, "kit", "at a site: what ./leave calls"),
-    "admit-study": (_admit_study, "study --kit", "at a site: show what a study would do, and admit it"),
-}
+TYPES: Mapping[str, Callable[[str], object]] = {"path": Path, "kit": _here, "number": int}

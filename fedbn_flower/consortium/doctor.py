@@ -1,6 +1,9 @@
 """The command ``doctor``: look at everything of which a run might fail, before it does."""
 
+import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +12,16 @@ from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
+from ..site.ledger import FOLDER
 from . import machine
 from .agreement import read
 from .authority import CA_CERTIFICATE
-from .findings import SAID, Finding, shown
+from .findings import SAID, Finding, looked_at, shown
 from .fit import of_bounds, study_config
+from .log import HEAD, LOG, checked
 from .network import AT_OPERATOR, AT_SITE, of_the_way
-from .site import AtSite
-from .studies import study_keys
+from .site import STUDIES, AtSite
+from .studies import admitted_studies, study_keys
 
 
 def doctor(arguments: Sequence[str]) -> int:
@@ -63,19 +68,37 @@ def of_site(at: AtSite, config: RunConfig | None = None, starting: bool = False)
     """Yield what was found at a site, its data read as a study reads them, by default each admitted one."""
     kit, node_config = at.kit, at.node_config()
     yield from machine.of_versions(kit.versions)
-    yield from of_the_way(at.server, at.authority, AT_SITE if at.admitted else "")
-    yield from machine.of_key(at)
+    with suppress(UserError):  # a list that cannot be read is told of with the key
+        yield from of_the_way(at.server, at.authority, AT_SITE if at.admitted else "")
+    yield from looked_at("admitted", "./join --admitted FILE takes the list anew", lambda: machine.of_key(at))
     yield machine.of_second(at, starting)
     found = machine.of_folder("data", Path(str(node_config["data-path"])), writes=False)
     yield found
     for name, path in (("state", at.state), ("cache", at.cache), ("audit log", at.audit)):
         yield machine.of_folder(name, path, writes=True)
+    if os.path.lexists(at.state / FOLDER):
+        yield machine.of_folder("ledger", at.state / FOLDER, writes=True)
     yield machine.of_room("disk", at.state, machine.ROOM)
     yield machine.of_temporary_files()
     yield machine.of_ledger(node_config)
-    studies = [config] if config else [study_config(study_keys(path)) for path in at.study_files()]
-    for study in studies:
-        yield from of_bounds(study, node_config)
-    if not found.remedy:
-        for study in studies:
-            yield from machine.of_data(study, node_config)
+    yield from looked_at("studies", "move it away; ./join, and admit them anew", partial(_of_studies, at))
+    yield from looked_at("audit log", "ask who changed it; moved away, it begins anew", partial(_of_log, at))
+    for study in [config] if config else at.study_files():
+        look = partial(_of_study, study, node_config, not found.remedy)
+        yield from looked_at("study", f"remove {study}, and admit the study anew", look)
+
+
+def _of_studies(at: AtSite) -> Iterator[Finding]:
+    yield Finding("studies", f"{len(admitted_studies(at.own / STUDIES))} admitted")
+
+
+def _of_log(at: AtSite) -> Iterator[Finding]:
+    if any(os.path.lexists(at.audit / name) for name in (LOG, HEAD)):
+        yield Finding("audit log", f"{len(checked(at.audit))} lines, none changed")
+
+
+def _of_study(study: RunConfig | Path, node_config: dict[str, Any], reads: bool) -> Iterator[Finding]:
+    config = study_config(study_keys(study)) if isinstance(study, Path) else study
+    yield from of_bounds(config, node_config)
+    if reads:
+        yield from machine.of_data(config, node_config)

@@ -1,8 +1,9 @@
 """What the doctor finds."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+from ..core.errors import UserError
 from ..core.text import visible
 
 SAID = "doctor.txt"
@@ -20,6 +21,14 @@ class Finding:
     def __str__(self) -> str:
         told = f"{'wrong' if self.remedy else 'fine':5}  {self.what:17}  {self.found}"
         return visible(f"{told}; {self.remedy}" if self.remedy else told)
+
+
+def looked_at(what: str, remedy: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
+    """Yield what a look finds, or that it ended at a file that cannot be read or is damaged."""
+    try:
+        yield from look()
+    except (UserError, OSError) as error:
+        yield Finding(what, str(error), remedy)
 
 
 def shown(findings: Iterable[Finding]) -> int:

@@ -15,7 +15,7 @@ from pydantic import Field
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_all, write_atomically
 from ..core.version import __version__
-from .agreement import Address, Bounds, Consortium, Name, Text, _Table, checked, toml_of
+from .agreement import Address, Bounds, Consortium, Name, Versions, _Table, checked, toml_of
 from .authority import CA_CERTIFICATE, authority_fingerprint, is_signed, sign
 from .programs import PROGRAMS, script, superlink_unit, supernode_unit
 
@@ -35,7 +35,7 @@ class Kit(_Table):
     consortium: Name
     site: Name
     server: Address
-    versions: dict[str, Text]
+    versions: Versions
     partition_id: int = Field(ge=0)
     bounds: Bounds
     """What no study can loosen."""
@@ -78,11 +78,13 @@ class KitFolder:
         if not is_signed(self.authority, manifest, signature):
             raise UserError(f"kit: {MANIFEST} is not signed by the authority; {ANOTHER}")
         expected = {line[66:]: line[:64] for line in manifest.decode().splitlines()}
-        found = {
-            str(path.relative_to(self.folder)): _digest(path.read_bytes())
-            for path in self.folder.rglob("*")
-            if path.is_file() and path.relative_to(self.folder).parts[0] not in (MANIFEST, SIGNATURE, SITE)
-        }
+        there = (path for path in self.folder.rglob("*") if path.is_symlink() or not path.is_dir())
+        with os_errors_as_user_errors("kit", f"read {str(self.folder)!r}"):
+            found = {
+                str(path.relative_to(self.folder)): _digest(path.read_bytes()) if path.is_file() else ""
+                for path in there
+                if path.relative_to(self.folder).parts[0] not in (MANIFEST, SIGNATURE, SITE)
+            }
         for name in sorted(expected.keys() | found.keys()):
             if found.get(name) != expected.get(name):
                 known = "was changed;" if name in found else "is missing;"
@@ -115,15 +117,11 @@ def make_kit(folder: Path, consortium: Consortium, name: str, wheels: Path | Non
     said |= consortium.model_dump(include={"server", "versions"})
     said |= {"bounds": {**consortium.bounds, **site.bounds}}
     checked(Kit, said, KIT)
-    files: dict[str, bytes] = {
-        CA_CERTIFICATE: (folder / CA_CERTIFICATE).read_bytes(),
-        KIT: tomli_w.dumps(said).encode(),
-        "README.md": _page(folder, consortium, name).encode(),
-        "requirements.txt": _requirements(consortium.versions).encode(),
-        "fedbn-supernode.service": supernode_unit("/opt/fedbn").encode(),
-        "compose.yaml": script("compose").encode(),
-        **{name: script(name).encode() for name in OF_A_KIT},
-    }
+    texts = {KIT: tomli_w.dumps(said), "README.md": _page(folder, consortium, name)}
+    texts |= {"requirements.txt": _requirements(consortium.versions), "compose.yaml": script("compose")}
+    texts |= {"fedbn-supernode.service": supernode_unit("/opt/fedbn"), **{it: script(it) for it in OF_A_KIT}}
+    files = {CA_CERTIFICATE: (folder / CA_CERTIFICATE).read_bytes()}
+    files |= {name: text.encode() for name, text in texts.items()}
     if wheels is not None:
         found = sorted(wheels.glob("*.whl"))
         if not found:

@@ -30,25 +30,13 @@ from pathlib import Path
 from ..cli.argument_parser import Parser
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from .authority import CA_CERTIFICATE, SERVER_CERTIFICATE, SERVER_KEY, make_authority, make_server_certificate
-from .programs import environment, of_user, superlink, supernode
+from .programs import environment, of_user, script, superlink, supernode
 
 START_UP = 60.0  # seconds
 LOG = "log.txt"
 """The name of the file that has a program's output."""
 PID = ".pid"
 """Ends the name of the file, beside a program's log, that holds its process id."""
-REGISTER = """
-import sys
-from importlib.metadata import entry_points
-(flwr,) = entry_points(group="console_scripts", name="flwr")
-for home in sys.argv[1:]:
-    try:
-        flwr.load()(["supernode", "register", f"{home}/key.pub", "local", "--name", home.rpartition("/")[2]])
-    except SystemExit as ended:
-        if ended.code:
-            raise
-"""
-"""``flwr supernode register`` for each site's folder: its imports, which take a second, once for all."""
 
 
 @dataclass
@@ -193,7 +181,7 @@ class LocalFederation:
             home.mkdir(exist_ok=True)
             self._do("ssh-keygen", "-q", "-t", "ecdsa", "-b", "384", "-N", "", "-f", home / "key")
         if new:
-            self._do(sys.executable, "-c", REGISTER, *new)
+            self._do(sys.executable, "-c", script("register"), *new)
 
     def start_supernode(self, index: int) -> None:
         """Register SuperNode ``index``, if it is new, and start it."""

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -84,23 +85,19 @@ def _line(message: Message, context: Context, outcome: str, left: Mapping[str, A
     asked: Mapping[str, Any] = message.content.config_records.get(CONFIG, {}) if message.has_content() else {}
     number = asked.get(SERVER_ROUND, 0)
     return {
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "run": str(context.run_id),
-        "study": run_digest(context.run_config),
-        "round": number if type(number) is int else 0,
-        "asked": message.metadata.message_type,
-        "outcome": outcome,
-        "left": left,
+        "when": datetime.now(UTC).isoformat(timespec="seconds"), "run": str(context.run_id),
+        "study": run_digest(context.run_config), "round": number if type(number) is int else 0,
+        "asked": message.metadata.message_type, "outcome": outcome, "left": left,
         "epsilon": spent(context.node_config),
-    }
+    }  # fmt: skip
 
 
 def spent(node_config: Mapping[str, Any]) -> float:
     """Return the epsilon of all that a node's ledgers have; 0 without any."""
     found = 0.0
     for path in (path_of(str(node_config.get("state-dir", ""))) / "privacy").glob("*.jsonl"):
-        with suppress(OSError, ValueError, IndexError, KeyError):
-            last = json.loads(path.read_text().splitlines()[-1])["epsilon"]
+        with suppress(OSError, ValueError, LookupError, TypeError):
+            last = json.loads(path.read_bytes().split(b"\n")[-2])["epsilon"]  # after it a kill cut one off
             found = max(found, float("inf") if last is None else float(last))
     return found
 
@@ -116,16 +113,22 @@ def append(folder: Path, line: Mapping[str, Any]) -> None:
     with os_errors_as_user_errors("audit", f"write to {str(folder)!r}"):
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / ".lock"):
+            if not (folder / HEAD).exists() and not (folder / LOG).exists():
+                write_atomically(folder / HEAD, f"0 {START}\n")
             count, last = _head(folder)
-            lines = _lines(folder)
-            if len(lines) == count + 1 and _hash(last, lines[-1]) == _said_hash(lines[-1]):
+            lines, unfinished = _lines(folder)
+            if lines and len(lines) == count + 1 and _hash(last, lines[-1]) == _said_hash(lines[-1]):
                 count, last = count + 1, _said_hash(lines[-1])  # a kill between line and head
             if len(lines) != count or (lines and _said_hash(lines[-1]) != last):
                 raise UserError(f"audit: {str(folder)!r} is not as it was left; see fedbn-sim audit")
             text = json_text(dict(line))
             now = _hash(last, text)
+            whole = f'{text[:-1]}, "hash": "{now}"}}\n'.encode()
             with (folder / LOG).open("ab", buffering=0) as file:
-                file.write(f'{text[:-1]}, "hash": "{now}"}}\n'.encode())
+                file.truncate(end := file.tell() - len(unfinished))  # nothing left with it
+                if file.write(whole) < len(whole):
+                    file.truncate(end)
+                    raise OSError(ENOSPC, os.strerror(ENOSPC))
                 os.fsync(file.fileno())
             write_atomically(folder / HEAD, f"{count + 1} {now}\n")
             sync_folder(folder)
@@ -133,15 +136,16 @@ def append(folder: Path, line: Mapping[str, Any]) -> None:
 
 def _head(folder: Path) -> tuple[int, str]:
     path = folder / HEAD
-    if not path.exists():
-        return 0, START
-    count, _, last = path.read_text().strip().partition(" ")
-    return int(count) if count.isdigit() else -1, last
+    said = path.read_text(errors="replace") if path.exists() else ""
+    found = re.fullmatch("([0-9]{1,18}) ([0-9a-f]{64})\n", said)
+    return (int(found[1]), found[2]) if found else (-1, "")
 
 
-def _lines(folder: Path) -> list[str]:
+def _lines(folder: Path) -> tuple[list[str], bytes]:
+    """The lines of a log, and what a kill or a full disk has left of one more."""
     path = folder / LOG
-    return path.read_text().splitlines() if path.exists() else []
+    *lines, unfinished = (path.read_bytes() if path.exists() else b"").split(b"\n")
+    return [line.decode(errors="replace") for line in lines], unfinished
 
 
 def _hash(before: str, line: str) -> str:
@@ -164,16 +168,18 @@ def checked(folder: Path) -> list[dict[str, Any]]:
         Names the first line that was changed, or before which one was taken out or added.
     """
     with os_errors_as_user_errors("audit", f"read {str(folder)!r}"):
-        if not (folder / HEAD).is_file():
+        if not (folder / HEAD).is_file() and not (folder / LOG).exists():
             told = f"{str(folder)!r} has no log of a site; name the folder of its node config's audit"
             raise UserError(f"audit: {told}")
-        (count, end), lines = _head(folder), _lines(folder)
+        (count, end), (lines, unfinished) = _head(folder), _lines(folder)
+    if count < 0:
+        raise UserError(f"audit: {str(folder / HEAD)!r} was changed or taken out")
     last = START
     for number, line in enumerate(lines, 1):
         last = _hash(last, line)
         if _said_hash(line) != last:
             raise UserError(f"audit: line {number} was changed, or a line before it was added or taken out")
-    if (len(lines), last) != (count, end):
+    if unfinished or (len(lines), last) != (count, end):
         what = "taken out" if len(lines) < count else "added"
         raise UserError(f"audit: {len(lines)} lines are there, {count} were written: the last were {what}")
     return [json.loads(line) for line in lines]

@@ -45,11 +45,11 @@ def of_versions(agreed: Mapping[str, str]) -> Iterator[Finding]:
 
 def of_folder(name: str, path: Path, writes: bool) -> Finding:
     """Look whether this user can read a folder with something in it, or write into one."""
-    nearest = next(folder for folder in (path, *path.parents) if folder.exists())
-    wanted = os.R_OK | os.X_OK | (os.W_OK if writes else 0) if nearest.is_dir() else os.R_OK
-    if not writes and not path.exists():
-        return Finding(name, f"{path} is not there", "name the right one: ./join --data PATH")
+    nearest = next(folder for folder in (path, *path.parents) if os.path.exists(folder))
+    wanted = os.R_OK * (nearest == path) | os.W_OK * writes | os.X_OK * nearest.is_dir()
     if os.access(nearest, wanted):
+        if not writes and nearest != path:
+            return Finding(name, f"{path} is not there", "name the right one: ./join --data PATH")
         is_empty = not writes and path.is_dir() and not any(path.iterdir())
         return Finding(name, f"{path} is empty", MEND) if is_empty else Finding(name, str(path))
     info = nearest.stat()
@@ -61,7 +61,7 @@ def of_folder(name: str, path: Path, writes: bool) -> Finding:
 
 def of_room(name: str, path: Path, needed: int) -> Finding:
     """Look how much of a disk is free."""
-    nearest = next(folder for folder in (path, *path.parents) if folder.exists())
+    nearest = next(folder for folder in (path, *path.parents) if os.path.exists(folder))
     free = shutil.disk_usage(nearest).free
     told = f"{free / GIB:.1f} GiB free at {path}"
     return Finding(name, told, f"make room: {needed / GIB:.1f} GiB are needed" if free < needed else "")
@@ -69,7 +69,10 @@ def of_room(name: str, path: Path, needed: int) -> Finding:
 
 def of_temporary_files() -> Finding:
     """Look at the folder of temporary files."""
-    return of_room("temporary files", Path(tempfile.gettempdir()), TEMPORARY)
+    try:
+        return of_room("temporary files", Path(tempfile.gettempdir()), TEMPORARY)
+    except OSError as error:  # of which no folder has room for a byte
+        return Finding("temporary files", str(error), f"make room: {TEMPORARY / GIB:.1f} GiB are needed")
 
 
 def of_key(at: AtSite) -> Iterator[Finding]:
@@ -77,7 +80,8 @@ def of_key(at: AtSite) -> Iterator[Finding]:
     try:
         mine = fingerprint(at.key().public_key())
     except UserError as error:
-        yield Finding("key", str(error), "./join --data PATH makes one; then send its line")
+        how = "--new-key makes another" if os.path.lexists(at.key_file) else "--data PATH makes one"
+        yield Finding("key", str(error), f"./join {how}; then send its line")
         return
     mode = at.key_file.stat().st_mode
     if mode & (stat.S_IRWXO | stat.S_IWGRP | stat.S_IXGRP):
@@ -143,7 +147,7 @@ def of_data(config: RunConfig, node_config: Mapping[str, Any]) -> Iterator[Findi
         yield from (Finding("data", str(note)) for note in learnt)
         yield from (Finding("data, doubtful", line) for line in warnings_of_data(inputs))
         yield from of_model(config, inputs.model()[1], node_config)
-    except UserError as error:
+    except (UserError, OSError) as error:
         yield Finding("data", str(error), MEND)
 
 

@@ -1,5 +1,6 @@
 """What is looked at between a site and the SuperLink: name, proxy, port, TLS, validity, clock."""
 
+import re
 import socket
 import ssl
 from collections.abc import Iterator
@@ -59,10 +60,13 @@ def of_name(host: str) -> Finding:
 
 def of_proxies(host: str) -> Iterator[Finding]:
     """Yield the proxy that programs here would take to a host."""
-    found = getproxies()
+    found = {kind: re.sub("//[^/]*@", "//", url) for kind, url in getproxies().items()}  # no password
     proxy = found.get("https") or found.get("all")
     if proxy and not proxy_bypass(host):
         yield Finding("proxy", f"{proxy} is set for https", f"take it out for this host: no_proxy={host}")
+    for kind in ("http", "https", "all"):
+        if not re.match(r"https?://|(?!.*://)", url := found.get(kind, "")):
+            yield Finding("proxy", f"{url} is set for {kind}", f"unset {kind}_proxy: Flower has no way by it")
 
 
 def of_tls(host: str, port: int, authority: Path) -> Finding:

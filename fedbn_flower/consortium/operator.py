@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,19 +23,19 @@ from .authority import (
     public_text,
 )
 from .kits import make_kit, versions, write_kit, write_superlink
-from .programs import of_user, program, superlink
+from .programs import of_user, program, superlink, whole_or_none
 from .studies import study_digest, study_keys
 
 LOCAL_NAMES = ("localhost", "127.0.0.1")
 CONNECTION = "consortium"
 """The name of the SuperLink's connection in the operator's ``FLWR_HOME``."""
-PORT, CONTROL = "443", "127.0.0.1:8000"
+PORT, UNREGISTERED = "443", "unregistered"
 LINE = "'SITE ecdsa-sha2-nistp384 AAAA... SHA256:...', as join prints it at the site"
 
 
 def new(
     folder: Path, server: str, sites: Sequence[str], names: Sequence[str], bounds: Mapping[str, Value],
-    control: str = CONTROL,
+    control: str = "127.0.0.1:8000",
 ) -> Consortium:  # fmt: skip
     """Make the folder of a consortium: authority, certificate, units, and a kit for each site.
 
@@ -54,15 +55,15 @@ def new(
     said |= {"versions": versions(), "bounds": dict(bounds)}
     said["sites"] = {name: {"partition-id": number} for number, name in enumerate(sites)}
     consortium = checked(Consortium, said, FILE)
-    with os_errors_as_user_errors("folder", f"write to {str(folder)!r}"):
+    with os_errors_as_user_errors("folder", f"write to {str(folder)!r}"), whole_or_none(folder):
         folder.mkdir(parents=True)
         make_authority(folder, consortium.name)
         make_server_certificate(folder, consortium.names)
-    consortium.authority = authority_fingerprint(folder / CA_CERTIFICATE)
-    write(folder, consortium)
-    write_superlink(folder, consortium)
-    for name in consortium.sites:
-        write_kit(folder / "kits" / f"{name}.zip", make_kit(folder, consortium, name))
+        consortium.authority = authority_fingerprint(folder / CA_CERTIFICATE)
+        write_superlink(folder, consortium)
+        for name in consortium.sites:
+            write_kit(folder / "kits" / f"{name}.zip", make_kit(folder, consortium, name))
+        write(folder, consortium)
     return consortium
 
 
@@ -83,8 +84,9 @@ def admit(folder: Path, line: str, replaces: bool = False) -> str:
         raise UserError(f"{name}: has a key already, {site.fingerprint}; consortium replace changes it")
     if replaces and not site.key:
         raise UserError(f"{name}: has no key to replace; consortium admit enters its first")
-    unregister(folder, site)
-    site.key, site.fingerprint, site.node = key, told, ""
+    before, site.key, site.fingerprint, site.node = site.node, key, told, ""
+    consortium.check()
+    unregister(folder, before)
     _tell(folder, consortium)
     return name
 
@@ -110,7 +112,7 @@ def parsed(line: str) -> tuple[str, str, str]:
 def remove(folder: Path, name: str) -> None:
     """Take a site out: its key is not accepted any more, and the others are told."""
     consortium = read(folder)
-    unregister(folder, consortium.site(name))
+    unregister(folder, consortium.site(name).node)
     del consortium.sites[name]
     _tell(folder, consortium)
 
@@ -122,8 +124,9 @@ def add(folder: Path, name: str) -> None:
         raise not_allowed("site", name, "a new name")
     number = max((site.partition_id for site in consortium.sites.values()), default=-1) + 1
     consortium.sites[name] = checked(Site, {"partition-id": number}, FILE)
-    write(folder, consortium)
+    consortium.check()
     write_kit(folder / "kits" / f"{name}.zip", make_kit(folder, consortium, name))
+    write(folder, consortium)  # last: a kit that could not be written is no site yet
 
 
 def renew(folder: Path) -> str:
@@ -137,7 +140,7 @@ def move(folder: Path, server: str) -> None:
     consortium.server = server if ":" in server else f"{server}:{PORT}"
     host = consortium.server.rpartition(":")[0]
     consortium.names = list(dict.fromkeys((host, *consortium.names)))
-    consortium = checked(Consortium, consortium.model_dump(by_alias=True), FILE)
+    consortium.check()
     make_server_certificate(folder, consortium.names)
     write_superlink(safe_path("folder", folder), consortium)
     _tell(folder, consortium)
@@ -175,8 +178,8 @@ def study(folder: Path, name: str, file: Path) -> str:
 def _tell(folder: Path, consortium: Consortium) -> None:
     """Write what has changed, and the list of admitted sites with a higher number."""
     consortium.serial += 1
-    write(folder, consortium)
     write_admitted(folder, consortium)
+    write(folder, consortium)  # last: after a failure the same command does all of it
 
 
 def register(folder: Path) -> list[str]:
@@ -188,23 +191,49 @@ def register(folder: Path) -> list[str]:
         When the SuperLink cannot be reached, or refuses.
     """
     consortium, done = read(folder), []
+    known = nodes(folder) if any(site.node for site in consortium.admitted.values()) else {}
     for name, site in consortium.admitted.items():
-        if site.node:
+        if site.node in known:
             continue
         with NamedTemporaryFile("w", suffix=".pub") as key:
             key.write(site.key)
             key.flush()
-            said = flower(folder, "register", key.name, CONNECTION, "--name", name, "--format", "json")
-        site.node = str(_json(said)["node-id"])
+            try:
+                said = flower(folder, "register", key.name, CONNECTION, "--name", name, "--format", "json")
+                site.node = str(_json(said)["node-id"])
+            except UserError as error:
+                site.node = _registered_before(folder, consortium, name, error)
         write(folder, consortium)
         done.append(name)
     return done
 
 
-def unregister(folder: Path, site: Site) -> None:
-    """Have the SuperLink refuse a site's key from now on."""
-    if site.node:
-        flower(folder, "unregister", site.node, CONNECTION)
+def _registered_before(folder: Path, consortium: Consortium, name: str, error: UserError) -> str:
+    """Return the number of a key that the SuperLink has by a command that was ended before it was written.
+
+    Raises
+    ------
+    UserError
+        When there is no such one: the key was taken out, or the error is another.
+    """
+    if "already in use" not in str(error):
+        raise error
+    ours, known = [site.node for site in consortium.sites.values()], nodes(folder)
+    found = [node for node in known if node not in ours and known[node]["status"] != UNREGISTERED]
+    if len(found) != 1:
+        again = f"{name}: a key that was taken out is not taken again; ./join --new-key there, and replace it"
+        raise UserError(again) from None
+    return found[0]
+
+
+def unregister(folder: Path, node: str) -> None:
+    """Have the SuperLink refuse a site's key from now on, unless it does not know it."""
+    try:
+        if node:
+            flower(folder, "unregister", node, CONNECTION)
+    except UserError as error:
+        if "Node ID not found" not in str(error):
+            raise
 
 
 def nodes(folder: Path) -> dict[str, dict[str, str]]:
@@ -232,8 +261,9 @@ def flower(folder: Path, *words: str) -> str:
     command = [program("flwr"), "supernode", *words]
     ended = subprocess.run(command, check=False, env=home, capture_output=True, text=True)
     if ended.returncode or '"success": false' in ended.stdout:
-        said = (ended.stdout + ended.stderr).strip().splitlines() or ["no answer"]
-        raise UserError(f"superlink: {' '.join(said)[-300:]}; is it running, at {control}?")
+        said = re.sub(r'[{}│╭╮╰╯─]|\\n|"success": false,|"error-message":', " ", ended.stdout + ended.stderr)
+        told = " ".join(said.split())[-300:] or "no answer"
+        raise UserError(f"superlink: {told}; is it running, at {control}?")
     return ended.stdout
 
 

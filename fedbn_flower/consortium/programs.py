@@ -7,9 +7,11 @@ programs read it from files.
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
+from urllib.request import getproxies
 
 from ..core.errors import UserError, os_errors_as_user_errors
 from ..core.files import write_atomically
@@ -17,6 +19,7 @@ from .agreement import toml_of
 from .authority import CA_CERTIFICATE, SERVER_CERTIFICATE
 
 PROGRAMS = Path(sys.executable).parent
+TEXTS = Path(__file__).with_name("scripts.toml")
 QUIET = {
     "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1",
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
@@ -38,19 +41,22 @@ def program(name: str) -> str:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Return the environment of a program of Flower's, which finds the others, with its folder."""
+    """Return the environment of a program of Flower's, with its folder: it finds the others, and reaches this
+    machine's without the proxy that may be set for other places.
+    """
     path = f"{PROGRAMS}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    return {**os.environ, **QUIET, "PATH": path, "FLWR_HOME": str(home.resolve())}
+    direct = ",".join(filter(None, (getproxies().get("no"), "127.0.0.1")))
+    own = {"PATH": path, "FLWR_HOME": str(home.resolve()), "no_proxy": direct, "NO_PROXY": direct}
+    return {**os.environ, **QUIET, **own}
 
 
 def of_user(home: Path, name: str, address: str, folder: Path) -> dict[str, str]:
     """Return the environment in which ``flwr`` knows one SuperLink, with the authority of a folder."""
-    home.mkdir(exist_ok=True)
-    write_atomically(
-        home / "config.toml",
-        f'[superlink]\ndefault = "{name}"\n\n[superlink.{name}]\naddress = "{address}"\n'
-        f'root-certificates = "{(folder / CA_CERTIFICATE).resolve()}"\n',
-    )
+    certificates = (folder / CA_CERTIFICATE).resolve()
+    text = f'[superlink]\ndefault = "{name}"\n\n[superlink.{name}]\naddress = "{address}"\n'
+    with os_errors_as_user_errors("folder", f"write to {str(home)!r}"):
+        home.mkdir(exist_ok=True)
+        write_atomically(home / "config.toml", f'{text}root-certificates = "{certificates}"\n')
     return environment(home)
 
 
@@ -74,16 +80,27 @@ def supernode(address: str, port: int, authority: Path, key: Path, node_config: 
     ]  # fmt: skip
 
 
+@contextmanager
+def whole_or_none(folder: Path) -> Iterator[None]:
+    """Remove a new folder whose making ends early: what is there would bar the next try."""
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
 def become(command: list[str], home: Path) -> NoReturn:
-    """Run a command in the place of this process."""
+    """Run a command in the place of this process; what it writes is not for everybody on this machine."""
     sys.stdout.flush()
+    os.umask(os.umask(0o027) | 0o027)
     with os_errors_as_user_errors(Path(command[0]).name, f"start {command[0]!r}"):
         os.execve(command[0], command, environment(home))
 
 
 def script(name: str, **places: str) -> str:
     """Return a text by its name, with values of its places, such as ``FOLDER``."""
-    return filled(str(toml_of(Path(__file__).with_name("scripts.toml"))[name]), places)
+    return filled(str(toml_of(TEXTS)[name]), places)
 
 
 def filled(text: str, places: Mapping[str, str]) -> str:

@@ -4,24 +4,35 @@ import fcntl
 import os
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 from cryptography.hazmat.primitives.serialization import PrivateFormat, load_ssh_private_key
+from pydantic import Field
 
 from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from ..core.files import write_atomically
+from ..core.text import visible
 from ..core.version import __version__
 from .admitted import Admitted, read_admitted
 from .agreement import Value, _Table, checked, safe_path, toml_of
-from .authority import PrivateKey, authority_fingerprint, fingerprint, new_key, public_text, write_key
+from .authority import (
+    PrivateKey,
+    authority_fingerprint,
+    fingerprint,
+    new_key,
+    public_key,
+    public_text,
+    write_key,
+)
 from .findings import shown
 from .fit import of_bounds, study_config
 from .kits import KitFolder
 from .log import spent
-from .programs import become, supernode, supernode_unit
-from .studies import study_digest, study_keys
+from .programs import TEXTS, become, supernode, supernode_unit
+from .studies import admitted_studies, study_digest, study_keys
 
 KEY, ADMITTED, SETTINGS = "site.key", "admitted", "site.toml"
 STUDIES, STUDY_FILES, AUDIT, LOCK = "studies", "admitted-studies", "audit", "lock"
@@ -31,27 +42,13 @@ UNIT = "fedbn-supernode.service"
 UNIT_STATE = Path("/var/lib/fedbn")
 UNITS, BOOTED = Path("/etc/systemd/system"), Path("/run/systemd/system")
 """What the unit keeps; where units are, and what is there where systemd runs."""
-STUDY_WORDS = (
-    ("dataset", "The data have the shape"),
-    ("model", "The model is"),
-    ("client", "What of it stays here is decided by"),
-    ("strategy", "The server's rule is"),
-    ("rounds", "Rounds:"),
-    ("local-epochs", "Passes over the data in each:"),
-    ("dp", "Privacy (dp):"),
-    ("dp-epsilon", "Its epsilon:"),
-    ("secagg", "Secure aggregation:"),
-    ("metrics", "Further metrics:"),
-    ("inspect", "Counts of the data are told (inspect):"),
-    ("normalize", "Moments of the data are told (normalize):"),
-)
 
 
 class Settings(_Table):
     """What a site has said: where its data are, and on which port its own processes meet."""
 
     data: str
-    port: int = PORT
+    port: int = Field(PORT, ge=1, lt=2**16)
 
 
 class AtSite(KitFolder):
@@ -66,9 +63,12 @@ class AtSite(KitFolder):
         UserError
             When it has not joined.
         """
-        if not (self.own / SETTINGS).exists():
+        if not os.path.lexists(self.own / SETTINGS):
             raise UserError(f"kit: {str(self.folder)!r} has not joined yet; run ./join --data FOLDER there")
-        return checked(Settings, toml_of(self.own / SETTINGS), SETTINGS)
+        try:
+            return checked(Settings, toml_of(self.own / SETTINGS), SETTINGS)
+        except UserError as error:
+            raise UserError(f"{error}; remove it, and ./join --data PATH [--port N] writes it anew") from None
 
     @property
     def key_file(self) -> Path:
@@ -115,10 +115,10 @@ class AtSite(KitFolder):
         """
         try:
             key = load_ssh_private_key(self.key_file.read_bytes(), None)
-        except (OSError, ValueError) as error:
-            raise UserError(f"key: cannot read {str(self.key_file)!r} ({error}); run join") from None
-        if not isinstance(key, PrivateKey):
-            raise UserError(f"key: {str(self.key_file)!r} is no key of an elliptic curve; run join --new-key")
+            public_key(public_text(key.public_key()))  # type: ignore[arg-type]
+        except Exception as error:  # cryptography raises errors of several kinds
+            raise UserError(f"key: cannot use {str(self.key_file)!r} ({error})") from None
+        assert isinstance(key, PrivateKey)
         return key
 
     def line(self) -> str:
@@ -129,15 +129,10 @@ class AtSite(KitFolder):
     def node_config(self) -> dict[str, Value]:
         """The node config of this site."""
         kit = self.kit
-        config: dict[str, Value] = {
-            "partition-id": kit.partition_id,
-            "data-path": str(safe_path("data", Path(self.settings.data))),
-            "state-dir": str(self.state),
-            "cache-dir": str(self.cache),
-            "studies": str(self.own / STUDIES),
-            "audit": str(self.audit),
-            **kit.bounds,
-        }
+        places = {"data-path": safe_path("data", Path(self.settings.data)), "state-dir": self.state}
+        places |= {"cache-dir": self.cache, "studies": self.own / STUDIES, "audit": self.audit}
+        config: dict[str, Value] = {key: str(path) for key, path in places.items()}
+        config |= {"partition-id": kit.partition_id, **kit.bounds}
         if kit.bounds.get("secagg-required"):
             config |= {"secagg-key": str(self.key_file), "secagg-partners": str(self.own / "partners")}
         return config
@@ -162,6 +157,7 @@ def join(
     safe_path("kit", at.folder)
     with os_errors_as_user_errors("kit", f"write to {str(at.own)!r}"):
         at.own.mkdir(mode=0o755, exist_ok=True)
+        at.cache.mkdir(mode=0o700, exist_ok=True)  # decoded data, of whoever looks at them first
         _set(at, data, port)
         if new_key_wanted or not (at.own / KEY).exists():
             write_key(at.own / KEY, new_key(), PrivateFormat.OpenSSH)
@@ -175,19 +171,20 @@ def join(
 
 
 def _set(at: AtSite, data: Path | None, port: int | None) -> None:
-    before: dict[str, Any] = toml_of(at.own / SETTINGS) if (at.own / SETTINGS).exists() else {}
+    before = at.settings.model_dump() if os.path.lexists(at.own / SETTINGS) else {}
     given = {"data": data and str(safe_path("data", data)), "port": port}
     now = before | {key: value for key, value in given.items() if value is not None}
     if "data" not in now:
         raise not_allowed("data", "", "the folder or file of this site's data (./join --data FOLDER)")
-    if not 1 <= now.get("port", PORT) < 2**16:
-        raise not_allowed("port", now["port"], "a port")
+    checked(Settings, now, "join")
     write_atomically(at.own / SETTINGS, tomli_w.dumps(now))
 
 
 def _take(at: AtSite, path: Path) -> None:
     """Take a list of admitted sites, and print what is to be read aloud."""
-    kit, found, before = at.kit, read_admitted(path, at.authority), at.admitted
+    kit, found, before = at.kit, read_admitted(path, at.authority), None
+    with suppress(UserError):  # a damaged one is replaced
+        before = at.admitted
     mine = fingerprint(at.key().public_key())
     if found.consortium != kit.consortium:
         raise not_allowed("admitted", found.consortium, f"the list of {kit.consortium}")
@@ -230,9 +227,10 @@ def run(at: AtSite) -> None:
         When another one runs with this kit.
     """
     command = at.command()
-    at.state.mkdir(parents=True, exist_ok=True)
-    if (lock := locked(at)) is None:
-        raise UserError(f"run: a SuperNode of this site runs ({str(at.state / LOCK)!r}); stop it first")
+    with os_errors_as_user_errors("run", f"write to {str(at.state)!r}"):
+        at.state.mkdir(parents=True, exist_ok=True)
+        if (lock := locked(at)) is None:
+            raise UserError(f"run: a SuperNode of this site runs ({str(at.state / LOCK)!r}); stop it first")
     os.set_inheritable(lock, True)
     become(command, Path(os.environ.get("FLWR_HOME") or at.state.parent / "flwr"))
 
@@ -250,7 +248,8 @@ def locked(at: AtSite) -> int | None:
 
 def runs(at: AtSite) -> bool:
     """Return whether a SuperNode runs with this kit, as far as this user can see."""
-    if not os.access(at.state, os.W_OK):
+    lock_file = at.state / LOCK
+    if not os.access(lock_file if os.path.lexists(lock_file) else at.state, os.W_OK):
         return False
     if (lock := locked(at)) is not None:
         os.close(lock)
@@ -265,6 +264,8 @@ def leave(at: AtSite) -> None:
         for name in ("state", "flwr"):
             shutil.rmtree(UNIT_STATE / name, ignore_errors=True)
         (UNITS / UNIT).unlink()
+    if runs(at):
+        raise UserError("leave: the SuperNode of this site runs; stop it first, then ./leave again")
     for name in ("partners", "state", "cache", "flwr", STUDY_FILES):
         shutil.rmtree(at.own / name, ignore_errors=True)
     for name in (KEY, ADMITTED, SETTINGS, STUDIES, UNIT):
@@ -291,18 +292,18 @@ def admit_study(at: AtSite, file: Path) -> None:
         if __version__ == agreed:
             why = "the list is older than the study: ask for the new one, then ./join --admitted FILE"
         raise UserError(f"study: list {told.serial} here does not have {file.name} ({digest}); {why}")
-    lines = (at.own / STUDIES).read_text()
-    if digest not in lines:
-        write_atomically(at.own / STUDIES, f"{lines}{digest} {file.stem}\n")
+    studies = {**admitted_studies(at.own / STUDIES), digest: visible(file.stem)}
+    with os_errors_as_user_errors("kit", f"write to {str(at.own)!r}"):
         (at.own / STUDY_FILES).mkdir(exist_ok=True)
-        write_atomically(at.own / STUDY_FILES / f"{file.stem}.toml", file.read_bytes())
-    print(f"admitted: {file.stem}")
+        write_atomically(at.own / STUDY_FILES / f"{visible(file.stem)}.toml", file.read_bytes())
+        write_atomically(at.own / STUDIES, "".join(f"{key} {name}\n" for key, name in studies.items()))
+    print(f"admitted: {visible(file.stem)}")
 
 
 def sentences(file: Path, at: AtSite) -> list[str]:
     """Return what a study would run, and what would leave a site, in plain sentences."""
     config = study_config(study_keys(file)).to_user_config()
-    told = [(words, config.get(key)) for key, words in STUDY_WORDS]
+    told = [(words, config.get(key)) for key, words in toml_of(TEXTS)["study-words"].items()]
     found = [f"{words} {value}." for words, value in told if value not in (None, "", False)]
     masked = config["secagg"] == "on"
     leaves = "a masked update, of which the server learns the sum" if masked else "its update of the model"

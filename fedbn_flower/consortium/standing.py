@@ -27,14 +27,11 @@ def standing(folder: Path) -> dict[str, Table]:
     valid = certificate_in(folder / SERVER_CERTIFICATE).not_valid_after_utc
     days = (valid - datetime.now(UTC)).days
     left = f"{number_of(days, 'day')} left" if days >= 0 else "it has ended"
-    agreed = [
-        ["SuperLink", consortium.server],
-        ["certificate", f"until {valid:%Y-%m-%d}, {left}"],
-        ["list", str(consortium.serial)],
-        *([name, version] for name, version in consortium.versions.items()),
-        *([f"study {name}", digest] for name, digest in consortium.studies.items()),
-    ]
-    found = {"Sites": sites(folder, consortium), "Agreement": Table(["what", "agreed on"], agreed, words=2)}
+    agreed = {"SuperLink": consortium.server, "certificate": f"until {valid:%Y-%m-%d}, {left}"}
+    agreed |= {"list": str(consortium.serial), **consortium.versions}
+    agreed |= {f"study {name}": digest for name, digest in consortium.studies.items()}
+    rows = [[*row] for row in agreed.items()]
+    found = {"Sites": sites(folder, consortium), "Agreement": Table(["what", "agreed on"], rows, words=2)}
     if (said := folder / SAID).exists():
         when = datetime.fromtimestamp(said.stat().st_mtime, UTC)
         lines = [[line] for line in said.read_text().splitlines()]

@@ -47,7 +47,8 @@ def run_digest(run_config: Mapping[str, Any]) -> str:
 
     Keys at their defaults, and those that change nothing at a site, are left out.
     """
-    said = {"keys": _plain(run_config), "code": code_digest(), "own": _own_code(run_config)}
+    keys = _plain(run_config)
+    said = {"keys": keys, "code": code_digest(), "own": _own_code(keys)}
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()
 
 
@@ -102,7 +103,7 @@ def admitted_studies(file: Path) -> dict[str, str]:
         When the file cannot be read, or has something else.
     """
     with os_errors_as_user_errors("studies", f"read {str(file)!r}"):
-        lines = file.read_text().splitlines()
+        lines = file.read_text(errors="replace").splitlines()
     for line in lines:
         if not LINE.fullmatch(line):
             raise not_allowed("studies", line, f"a digest and a name a line in {str(file)!r}")

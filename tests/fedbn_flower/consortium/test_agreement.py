@@ -1,6 +1,8 @@
 """consortium.toml, and what the operator does to it."""
 
+import json
 import tomllib
+from pathlib import Path
 
 import pytest
 import tomli_w
@@ -38,9 +40,15 @@ def test_a_name_that_a_shell_would_read_is_refused_in_one_line(name, tmp_path, c
     [
         (("server",), "a.example.org:443; rm -rf /"),
         (("server",), "a.example.org"),
+        (("server",), "a.example.org:65536"),
+        (("server",), "a.example.org:0"),
+        (("server",), "a..b:443"),
+        (("server",), f"{'a' * 64}.org:443"),
         (("names",), ["a b"]),
         (("control",), '127.0.0.1:8000"'),
         (("versions", "flwr"), "1.42; echo"),
+        (("versions", "flwr"), "1.42 --extra-index-url https://x.org"),
+        (("versions", "flwr\n--index-url https://x.org"), "1"),
         (("bounds",), {"dp-required-unit": 'a"b'}),
         (("bounds",), {"secagg-min": 1}),
         (("bounds",), {"data-path": "/"}),
@@ -58,7 +66,8 @@ def test_what_is_not_allowed_is_named(where, value, made, tmp_path):
         place = place[key]
     place[where[-1]] = value
     (tmp_path / "consortium.toml").write_text(tomli_w.dumps(content))
-    with pytest.raises(UserError, match=f"^consortium.toml: .*{where[-1].partition('-')[0]}") as refused:
+    named = "versions" if "\n" in where[-1] else where[-1].partition("-")[0]
+    with pytest.raises(UserError, match=f"^consortium.toml: .*{named}") as refused:
         read(tmp_path)
     assert "bounds: bounds" not in str(refused.value)
 
@@ -143,6 +152,113 @@ def test_what_the_superlink_says_is_kept_and_shown(folder, capsys, monkeypatch):
     assert main(["consortium", "replace", str(folder), line_of("lyon")]) == 0
     assert main(["consortium", "remove", str(folder), "lyon"]) == 0
     assert [verb for verb, _ in asked] == ["register", "ls", "unregister", "register", "unregister"]
+
+
+class SuperLink:
+    """Flower's, as far as its keys go: one that was taken out is known, and taken no more."""
+
+    def __init__(self, monkeypatch):
+        self.keys, self.status = {}, {}
+        monkeypatch.setattr(operator, "flower", self.answer)
+
+    def answer(self, folder, verb, *words):
+        if verb == "ls":
+            nodes = [{"node-id": node, "status": status} for node, status in self.status.items()]
+            return json.dumps({"success": True, "nodes": nodes})
+        if verb == "unregister":
+            if self.status.get(words[0], "unregistered") == "unregistered":
+                raise UserError("superlink: [code: 24] Node ID not found for account.")
+            self.status[words[0]] = "unregistered"
+            return ""
+        if (key := Path(words[0]).read_text()) in self.keys:
+            raise UserError("superlink: [code: 23] Public key already in use.")
+        self.keys[key] = node = str(len(self.keys) + 1)
+        self.status[node] = "registered"
+        return json.dumps({"success": True, "node-id": node})
+
+
+def test_a_superlink_that_has_lost_its_keys_or_is_another_machines_gets_them_again(folder, monkeypatch):
+    SuperLink(monkeypatch)
+    for site in ("lyon", "turin"):
+        operator.admit(folder, line_of(site))
+    assert operator.register(folder) == ["lyon", "turin"]
+    assert operator.register(folder) == []
+    other = SuperLink(monkeypatch)
+    assert operator.register(folder) == ["lyon", "turin"]
+    del other.status["1"], other.status["2"]
+    operator.remove(folder, "lyon")
+    operator.admit(folder, line_of("turin"), replaces=True)
+    assert set(read(folder).sites) == {"turin", "porto"}
+
+
+def test_a_key_that_is_registered_when_the_command_is_ended_is_found_again(folder, monkeypatch, capsys):
+    superlink, line = SuperLink(monkeypatch), line_of("lyon")
+    operator.admit(folder, line)
+    monkeypatch.setattr(operator, "write", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        operator.register(folder)
+    monkeypatch.setattr(operator, "write", write)
+    assert operator.register(folder) == ["lyon"]
+    assert read(folder).sites["lyon"].node == "1"
+    operator.remove(folder, "lyon")
+    operator.add(folder, "lyon")
+    assert main(["consortium", "admit", str(folder), line]) == 0
+    assert "lyon: a key that was taken out is not taken again; ./join --new-key" in capsys.readouterr().out
+    assert superlink.status == {"1": "unregistered"}
+
+
+@pytest.mark.parametrize("ending", ["write_admitted", "write"])
+def test_a_command_that_failed_does_all_of_it_when_it_is_given_again(ending, folder, monkeypatch):
+    """Of a disk that is full: the list that sites get, and the file of the truth, say the same in the end."""
+    line, original = line_of("lyon"), getattr(operator, ending)
+
+    def full(*_):
+        raise UserError("folder: cannot write")
+
+    for change in (lambda: operator.admit(folder, line), lambda: operator.remove(folder, "lyon")):
+        monkeypatch.setattr(operator, ending, full)
+        with pytest.raises(UserError, match="cannot write"):
+            change()
+        monkeypatch.setattr(operator, ending, original)
+        change()
+        told = read_admitted(folder / "hospitals.admitted", folder / "ca.crt")
+        assert {name: site.key for name, site in read(folder).admitted.items()} == {
+            name: site.key for name, site in told.sites.items()
+        }
+        assert told.serial == read(folder).serial
+
+
+def test_a_list_that_is_missing_is_written_by_each_command(folder, monkeypatch, capsys):
+    SuperLink(monkeypatch)
+    operator.admit(folder, line := line_of("lyon"))
+    (folder / "hospitals.admitted").unlink()
+    assert main(["consortium", "admit", str(folder), line]) == 0
+    assert "lyon" in read_admitted(folder / "hospitals.admitted", folder / "ca.crt").sites
+
+
+def test_a_key_of_two_sites_is_refused_before_the_superlink_forgets_one(folder, monkeypatch):
+    superlink, lyon, turin = SuperLink(monkeypatch), line_of("lyon"), line_of("turin")
+    for line in (lyon, turin):
+        operator.admit(folder, line)
+    operator.register(folder)
+    with pytest.raises(UserError, match="another than that of lyon"):
+        operator.admit(folder, lyon.replace("lyon", "turin"), replaces=True)
+    assert set(superlink.status.values()) == {"registered"}
+
+
+def test_what_could_not_be_made_can_be_made_again(folder, tmp_path, monkeypatch):
+    def full(*_):
+        raise UserError("to: cannot write")
+
+    monkeypatch.setattr(operator, "write_kit", full)
+    for change in (
+        lambda: operator.new(tmp_path / "x", "a.example.org", ["lyon"], [], {}),
+        lambda: operator.add(folder, "lille"),
+    ):
+        with pytest.raises(UserError, match="cannot write"):
+            change()
+    assert not (tmp_path / "x").exists()
+    assert set(read(folder).sites) == {*SITES}
 
 
 def test_the_superlink_moves(folder):

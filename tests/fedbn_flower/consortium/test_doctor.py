@@ -5,6 +5,7 @@ import re
 import shutil
 import socket
 import ssl
+import subprocess
 import threading
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -17,7 +18,7 @@ import tomli_w
 
 from fedbn_flower.cli import main
 from fedbn_flower.config.making import run_config
-from fedbn_flower.consortium import authority, machine, network, operator
+from fedbn_flower.consortium import authority, doctor, log, machine, network, operator
 from fedbn_flower.consortium.local import free_port
 from fedbn_flower.consortium.site import AtSite, locked
 from fedbn_flower.site.ledger import Entry, SiteLedger
@@ -109,6 +110,21 @@ def test_a_proxy_in_the_environment(folder, serve, monkeypatch):
     assert "http://proxy.clinic:3128 is set for https; take it out for this host: no_proxy=localhost" in line
 
 
+def test_a_proxy_is_told_without_its_password(folder, serve, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://clinic:secret@proxy.clinic:3128")
+    line = wrong(network.of_the_way(f"localhost:{serve(folder)}", folder / "ca.crt"))
+    assert "http://proxy.clinic:3128 is set for https" in line
+
+
+def test_a_proxy_that_flower_cannot_use_for_any_host(folder, serve, monkeypatch):
+    monkeypatch.setenv("all_proxy", "socks5://proxy.clinic:1080")
+    monkeypatch.setenv("no_proxy", "localhost")
+    line = wrong(network.of_the_way(f"localhost:{serve(folder)}", folder / "ca.crt"))
+    assert "socks5://proxy.clinic:1080 is set for all; unset all_proxy" in line
+    monkeypatch.setenv("all_proxy", "proxy.clinic:1080")
+    assert not [one for one in network.of_proxies("localhost") if one.remedy]
+
+
 def test_a_server_without_tls(folder, serve):
     assert "speaks no TLS" in str(network.of_tls("localhost", serve(), folder / "ca.crt"))
 
@@ -192,6 +208,62 @@ def test_a_key_that_is_not_there(site):
     assert "./join --data PATH makes one" in wrong(machine.of_key(site))
 
 
+def test_a_key_that_is_of_another_kind_or_has_a_passphrase(site):
+    for words in (
+        ["ed25519", "-N", ""],
+        ["ecdsa", "-b", "256", "-N", ""],
+        ["ecdsa", "-b", "384", "-N", "secret"],
+    ):
+        (site.own / "site.key").unlink()
+        subprocess.run(["ssh-keygen", "-q", "-f", site.own / "site.key", "-t", *words], check=True)
+        assert "cannot use" in (line := wrong(machine.of_key(site)))
+        assert line.endswith("./join --new-key makes another; then send its line")
+
+
+def change(path, content):
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "told"),
+    [
+        ("admitted", b"[1]", "admitted .* is no list .*; ./join --admitted FILE"),
+        (
+            "admitted",
+            b'{"admitted": 1, "signature": ""}',
+            "admitted .* is not signed by .*; ./join --admitted",
+        ),
+        ("studies", b"\xff\n", "studies .* is not allowed; .*move it away"),
+        ("admitted-studies/a.toml", b"x = [", "study .* a.toml: cannot read .*; remove "),
+        ("admitted-studies/a.toml", b"roundz = 1", "study .*; remove "),
+        ("audit/audit.jsonl", b"{}\n", "audit log .* was changed.* moved away, it begins anew"),
+        ("audit/head", b"\xff", "audit log .* was changed or taken out; ask"),
+        ("state/privacy/data.jsonl", b"\xff\n", "ledger .*; restore the state folder"),
+    ],
+)
+def test_a_damaged_file_is_a_line_and_the_others_are_looked_at(
+    file, content, told, folder, site, monkeypatch
+):
+    """Not one of them is a traceback, or ends the table."""
+    monkeypatch.setattr(doctor, "of_the_way", lambda *_: iter(()))
+    (site.own / "site.toml").write_text(f'data = "{site.settings.data}"\nport = {free_port()}\n')
+    admit(folder, site)
+    site.state.mkdir()
+    assert not [one for one in doctor.of_site(site) if one.remedy]
+    change(site.own / file, content)
+    findings = [*doctor.of_site(site)]
+    assert re.search(told, wrong(findings)), findings
+    assert "temporary files" in [one.what for one in findings]
+
+
+@pytest.mark.parametrize("text", ["port = 70000", "port = 0", "phone = 1", "["])
+def test_a_damaged_site_toml_says_how_it_is_written_anew(text, site, capsys):
+    (site.own / "site.toml").write_text(f'data = "/srv"\n{text}\n')
+    assert main(["doctor", "--kit", str(site.folder)]) == 2
+    assert "remove it, and ./join --data PATH" in capsys.readouterr().err
+
+
 def test_a_key_that_is_not_registered(folder, site):
     operator.admit(folder, line_of("lyon"))
     shutil.copy(folder / "hospitals.admitted", site.own / "admitted")
@@ -235,6 +307,31 @@ def test_a_folder_that_this_user_cannot_use(site, monkeypatch):
     line = wrong([machine.of_folder("state", site.state, writes=True)])
     assert re.search(r"is of user \d+, group \d+, drwx.*; let user \d+ write to it", line)
     assert "name the right one" in wrong([machine.of_folder("data", site.own / "absent", writes=False)])
+
+
+def test_a_folder_to_which_this_user_finds_no_way(site, monkeypatch):
+    """One above it is closed: it may be there, and its name is no mistake."""
+    closed = site.own / "closed"
+    (closed / "data").mkdir(parents=True)
+    exists = os.path.exists
+    monkeypatch.setattr(os.path, "exists", lambda path: closed not in Path(path).parents and exists(path))
+    monkeypatch.setattr(os, "access", lambda path, _: path != closed)
+    line = wrong([machine.of_folder("data", closed / "data", writes=False)])
+    assert re.search(rf"{closed} is of user \d+.*; let user \d+ read it", line)
+
+
+def test_no_folder_for_temporary_files(monkeypatch):
+    def full():
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(machine.tempfile, "gettempdir", full)
+    assert "No usable temporary directory found; make room: 0.2 GiB" in wrong([machine.of_temporary_files()])
+
+
+def test_a_ledger_whose_last_line_was_cut_off_is_spent_all_the_same(site):
+    (site.state / "privacy").mkdir(parents=True)
+    (site.state / "privacy" / "data.jsonl").write_text('{"epsilon": 1.5}\n{"epsil')
+    assert log.spent({"state-dir": str(site.state)}) == 1.5
 
 
 def test_full_disks(site, monkeypatch):

@@ -15,6 +15,8 @@ from fedbn_flower.cli import main
 from fedbn_flower.consortium import doctor, operator
 from fedbn_flower.consortium.agreement import read
 from fedbn_flower.consortium.kits import make_kit
+from fedbn_flower.consortium.programs import become
+from fedbn_flower.consortium.site import locked
 from fedbn_flower.core.errors import UserError
 
 from .conftest import unpacked
@@ -115,7 +117,11 @@ def extend(kit):
     (kit / "MANIFEST").write_text((kit / "MANIFEST").read_text() + f"{'0' * 64}  x\n")
 
 
-CHANGES = {"changed": weaken, "added": plant, "missing": lambda kit: (kit / "run").unlink(), "signed": extend}
+CHANGES = {
+    "changed": weaken, "added": plant, "missing": lambda kit: (kit / "run").unlink(), "signed": extend,
+    "added: a link": lambda kit: (kit / "wheels").symlink_to(kit.parent),
+    "added: a pipe": lambda kit: os.mkfifo(kit / "pipe"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", CHANGES)
@@ -125,6 +131,7 @@ def test_a_kit_that_was_changed_is_refused_by_both_before_anything_is_done(what,
     CHANGES[what](at.folder)
     ended = subprocess.run(["bash", at.folder / "join", "--data", tmp_path], capture_output=True, text=True)
     assert ended.returncode == 2
+    what = what.partition(":")[0]
     remedy = ": move it out of here, or ask the" if what == "added" else "; ask the"
     assert re.fullmatch(rf"error: kit: [^:;]*{remedy} operator for another\n", ended.stderr)
     assert not at.own.exists()
@@ -175,6 +182,18 @@ def test_the_proxy_is_nginxs(folder, tmp_path):
     command = [NGINX, "-t", "-e", tmp_path / "log", "-c", tmp_path / "nginx.conf"]
     tested = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert not tested.returncode, tested.stderr
+
+
+def test_what_is_started_reaches_this_machine_without_a_proxy_and_writes_for_its_user(tmp_path, monkeypatch):
+    """A clinic's proxy would get what a SuperNode and its own processes tell each other."""
+    monkeypatch.setenv("NO_PROXY", "superlink.example.org")
+    begun = []
+    monkeypatch.setattr(os, "execve", lambda *words: begun.append((words[-1], os.umask(before))))
+    before = os.umask(0o022)
+    become(["flower-supernode"], tmp_path)
+    ((environment, mask),) = begun
+    assert mask == 0o027
+    assert environment["no_proxy"] == environment["NO_PROXY"] == "superlink.example.org,127.0.0.1"
 
 
 @pytest.fixture
@@ -229,10 +248,17 @@ def test_an_older_list_is_refused_and_leaving_keeps_the_log(folder, tmp_path, ca
     older = tmp_path / "older.admitted"
     shutil.copy(folder / "hospitals.admitted", older)
     operator.move(folder, "other.example.org:8443")
+    at.own.joinpath("admitted").write_text('{"admitted": 1, "signature": ""}')  # damaged: another is taken
     assert main([*join, "--admitted", str(folder / "hospitals.admitted")]) == 0
     assert at.server == "other.example.org:8443"
     assert main([*join, "--admitted", str(older)]) == 2
     assert "this one is older" in capsys.readouterr().err
+    assert (at.own / "cache").stat().st_mode & 0o777 == 0o700
     at.audit.mkdir()
+    at.state.mkdir()
+    lock = locked(at)
+    assert main(["consortium", "leave", str(at.folder)]) == 2
+    assert "stop it first" in capsys.readouterr().err
+    os.close(lock)
     assert main(["consortium", "leave", str(at.folder)]) == 0
     assert [path.name for path in at.own.iterdir()] == ["audit"]

@@ -2,6 +2,8 @@
 
 import math
 import os
+import resource
+import signal
 import sys
 import tomllib
 
@@ -196,6 +198,7 @@ CHANGES = {
     "the last taken out": lambda lines: lines[:-1],
     "added": lambda lines: [*lines[:2], lines[1], *lines[2:]],
     "added at the end": lambda lines: [*lines, lines[-1]],
+    "a part added": lambda lines: [*lines, "{"],
     "two swapped": lambda lines: [lines[1], lines[0], *lines[2:]],
     "all": lambda lines: [],
 }
@@ -217,6 +220,66 @@ def test_nothing_is_added_to_a_log_that_was_cut(written):
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(UserError, match="not as it was left"):
         append(written, LINE)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 4])
+def test_nothing_is_added_to_a_log_without_its_head(kept, written, capsys):
+    """Not to its first line either, which is how it would look after a kill."""
+    path = written / "audit.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:kept]))
+    (written / "head").unlink()
+    with pytest.raises(UserError, match="not as it was left"):
+        append(written, LINE)
+    assert main(["audit", str(written)]) == 2
+    assert "head' was changed or taken out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("file", ["head", "audit.jsonl"])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\n", b"4\n", b"{}\n\n"])
+def test_a_damaged_file_of_the_log_is_one_line(file, content, written, capsys):
+    (written / file).write_bytes(content)
+    assert main(["audit", str(written)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    with pytest.raises(UserError, match="not as it was left"):
+        append(written, LINE)
+
+
+@pytest.mark.parametrize("between", ["\r\n", "\v", "\u2028"])
+def test_another_end_of_a_line_is_a_change(between, written):
+    path = written / "audit.jsonl"
+    path.write_bytes(path.read_text().replace("\n", between, 1).encode())
+    with pytest.raises(UserError, match="audit: "):
+        checked(written)
+
+
+def test_a_line_that_a_full_disk_or_a_kill_cut_off_is_no_line(written, monkeypatch):
+    """Nothing has left with it: the next answer takes its place, once there is room."""
+    path = written / "audit.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"when": "20')
+    append(written, LINE)
+    assert len(checked(written)) == 5
+    path.write_bytes(path.read_bytes()[:-1])  # the end of a line that was written is none that was cut off
+    with pytest.raises(UserError, match="not as it was left"):
+        append(written, LINE)
+
+
+def test_a_full_disk_leaves_the_log_as_it_was(tmp_path):
+    """The limit of a file's size stands for the end of a disk: a write comes back with a part."""
+    append(tmp_path, LINE)
+    before = (tmp_path / "audit.jsonl").read_bytes()
+    if (pid := os.fork()) == 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, -1))
+        try:
+            append(tmp_path, LINE)
+        except UserError as error:
+            os._exit(0 if "cannot write" in str(error) else 2)
+        os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert (tmp_path / "audit.jsonl").read_bytes() == before
+    append(tmp_path, LINE)
+    assert len(checked(tmp_path)) == 2
 
 
 def test_a_kill_between_a_line_and_the_head_is_mended(written):

@@ -34,7 +34,9 @@ def test_its_doors_are_ours(app, monkeypatch):
         assert import_module(f"my_study.{end}").app is import_module(f"fedbn_flower.{end}").app
 
 
-@pytest.mark.parametrize("name", ["my study", "../x", "My", "1x", "a;b"])
+@pytest.mark.parametrize(
+    "name", ["my study", "../x", "My", "1x", "a;b", "numpy", "json", "class", "test", "tests", "fedbn-flower"]
+)
 def test_a_name_that_is_not_allowed_writes_nothing(name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main(["new", name]) == 2
