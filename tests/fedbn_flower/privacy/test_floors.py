@@ -106,6 +106,20 @@ def test_a_run_that_asks_for_less_is_refused_before_anything_is_read(
     ]
 
 
+def test_noise_on_gradients_and_on_metrics_is_no_less_than_the_owners(local, configured):
+    """Two metrics in each of two rounds for an epsilon of 50: noise that is far below 20."""
+    example = of_examples(configured, dp_seed=-1, dp_noise=10.0, dp_delta=1e-6, batch_size=0)
+    assert (
+        Site(example, dp_min_noise=11.0).refusal("train")
+        == f"dp-noise: 10.0 {HERE} at least 11 (dp-min-noise)"
+    )
+    site = Site(local(dp_metrics=50.0), dp_min_noise=20.0)
+    assert site.ask("train").has_content()
+    key, noise, said = site.refusal("evaluate").split(maxsplit=2)
+    assert (key, said) == ("dp-noise:", f"{HERE} at least 20 (dp-min-noise)")
+    assert 0 < float(noise) < 1
+
+
 def test_an_extension_answers_nothing_before_either(configured, tmp_path):
     (tmp_path / "own.py").write_text(
         "from flwr.app import ConfigRecord, Message, RecordDict\n"
