@@ -192,7 +192,7 @@ def leading_column(entry: Entry) -> str:
 
 
 def client_columns(entry: Entry) -> list[str]:
-    """Return the columns of ``clients.csv`` that are measured, and `FAILURES`."""
+    """Return the columns of ``clients.csv`` that are measured, and `FAILURES`; none before the first row."""
     row = next(iter(rows_of(entry.run.folder / "clients.csv")), {})
     words = ("round", "phase", "partition", "site", "model")
-    return [*(name for name in row if name not in words), FAILURES]
+    return [*(name for name in row if name not in words), *([FAILURES] if row else [])]

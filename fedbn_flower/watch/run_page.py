@@ -30,7 +30,7 @@ LATEST = 50
 
 def run_page(entry: Entry, asked: Asked) -> str:
     """Return the page of a run; what changes comes by itself, and again."""
-    metrics = list(entry.run.metrics[-1])[1:] if entry.run.metrics else [entry.run.main_metric]
+    metrics = list([{}, *entry.run.metrics][-1])[1:]
     heats = client_columns(entry)
     settings = table(["key", "value"], [words(key, value) for key, value in entry.keys.items()])
     chosen = of_curves(asked, metrics, metric_of(asked, [entry])) + tick("sites", "by site", asked.sites)

@@ -413,6 +413,19 @@ class TestInABrowser:
             assert browser.until("document.getElementById('status').innerText.includes('has gone')")
         assert browser.console == []
 
+    def test_a_page_opened_before_the_first_round_has_what_the_rounds_bring(
+        self, browser, tmp_path, monkeypatch
+    ):
+        monkeypatch.setattr("fedbn_flower.watch.index.AGAIN", 0)
+        early = write_run(tmp_path / "early", (), rounds=3)
+        with served(tmp_path) as server:
+            browser.open(f"{server.address}run?of=early")
+            assert browser.until("document.querySelector('dd')?.innerText === 'stopped'")
+            add_round(early, 1, 0.5)
+            chosen = "document.forms[0].elements.metric.value + document.forms[0].elements.heat.value"
+            assert browser.until(f"{chosen} === 'accuracyaccuracy'")
+            assert browser.until(f"{SOURCE}.ys[0]?.at(-1) === 0.5")
+
     @pytest.mark.parametrize("kind", ["svg", "png"])
     def test_a_picture_is_saved(self, browser, runs, kind):
         with served(runs) as server:
