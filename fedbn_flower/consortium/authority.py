@@ -87,7 +87,7 @@ def make_server_certificate(folder: Path, names: Iterable[str]) -> datetime:
 
     ``names`` are the names and addresses under which it is reached.
     """
-    authority, ca_key = certificate_in(folder / CA_CERTIFICATE), _private(folder / CA_KEY)
+    authority, ca_key = certificate_in(folder / CA_CERTIFICATE), _private(folder)
     key = new_key()
     made = _certificate(
         authority.subject, _name("SuperLink"), key.public_key(), DAYS_OF_SERVER, ca_key, False,
@@ -120,7 +120,7 @@ def authority_fingerprint(path: Path) -> str:
 
 def sign(folder: Path, content: bytes) -> bytes:
     """Return the signature of a folder's authority on a content, the same each time."""
-    return _private(folder / CA_KEY).sign(content, ec.ECDSA(SHA384(), deterministic_signing=True))
+    return _private(folder).sign(content, ec.ECDSA(SHA384(), deterministic_signing=True))
 
 
 def is_signed(certificate: Path, content: bytes, signature: bytes) -> bool:
@@ -138,12 +138,13 @@ def _key_of(path: Path) -> PublicKey:
     return key
 
 
-def _private(path: Path) -> PrivateKey:
+def _private(folder: Path) -> PrivateKey:
     try:
-        key = load_pem_private_key(path.read_bytes(), None)
+        key = load_pem_private_key((folder / CA_KEY).read_bytes(), None)
     except (OSError, ValueError, TypeError) as error:
-        raise UserError(f"authority: its key {str(path)!r} cannot be read ({error})") from None
-    assert isinstance(key, PrivateKey)
+        raise UserError(f"authority: its key {str(folder / CA_KEY)!r} cannot be read ({error})") from None
+    if not isinstance(key, PrivateKey) or key.public_key() != _key_of(folder / CA_CERTIFICATE):
+        raise UserError(f"authority: {str(folder / CA_KEY)!r} is not the key of its {CA_CERTIFICATE}")
     return key
 
 

@@ -133,10 +133,9 @@ def make_kit(folder: Path, consortium: Consortium, name: str, wheels: Path | Non
 
 def _page(folder: Path, consortium: Consortium, name: str) -> str:
     template = Path(__file__).with_name("kit_readme.md").read_text()
-    told = {"site": name, "consortium": consortium.name, "server": consortium.server}
-    told["authority"] = authority_fingerprint(folder / CA_CERTIFICATE)
-    told["contact"] = consortium.site(name).contact or "whoever sent you this kit"
-    return template.format(**told)
+    contact = consortium.site(name).contact or "whoever sent you this kit"
+    told = {"authority": authority_fingerprint(folder / CA_CERTIFICATE), "contact": contact}
+    return template.format(site=name, consortium=consortium.name, server=consortium.server, **told)
 
 
 def _requirements(versions: Mapping[str, str]) -> str:
@@ -174,6 +173,8 @@ def write_superlink(folder: Path, consortium: Consortium) -> None:
 
 def write_kit(to: Path, content: bytes) -> str:
     """Write a kit, and return its SHA-256."""
+    if to.is_dir():
+        raise not_allowed("to", str(to), "a file")
     with os_errors_as_user_errors("to", f"write {str(to)!r}"):
         to.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(to, content)

@@ -221,9 +221,8 @@ class LocalFederation:
         home = self.folder / name
         home.mkdir(exist_ok=True)
         own = {**self.environment, "FLWR_HOME": str(home / "flwr")}
-        service = Service(name, command, own, home / LOG, self.restart_after)
-        self.services[name] = service
-        service.start()
+        self.services[name] = Service(name, command, own, home / LOG, self.restart_after)
+        self.services[name].start()
 
     def _do(self, *command: str | Path) -> str:
         result = self.run(command, quiet=True)

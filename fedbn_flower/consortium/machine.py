@@ -54,9 +54,8 @@ def of_folder(name: str, path: Path, writes: bool) -> Finding:
         return Finding(name, f"{path} is empty", MEND) if is_empty else Finding(name, str(path))
     info = nearest.stat()
     owned = f"{nearest} is of user {info.st_uid}, group {info.st_gid}, {stat.filemode(info.st_mode)}"
-    verb = "write to" if writes else "read"
-    remedy = f"let user {os.geteuid()} {verb} it (chown, chmod, or SupplementaryGroups= in the unit)"
-    return Finding(name, owned, remedy)
+    remedy = f"let user {os.geteuid()} {'write to' if writes else 'read'} it"
+    return Finding(name, owned, f"{remedy} (chown, chmod, or SupplementaryGroups= in the unit)")
 
 
 def of_room(name: str, path: Path, needed: int) -> Finding:

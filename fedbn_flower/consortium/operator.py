@@ -99,13 +99,13 @@ def parsed(line: str) -> tuple[str, str, str]:
     UserError
         When it is not one, or the fingerprint is not the key's.
     """
-    words = line.split()
-    if len(words) != 4:
+    found = re.fullmatch(r"(\S+)\s+(\S+)\s+(\S.*)\s+(SHA256:\S.*)", line.strip(" \t\r\n'\""), re.DOTALL)
+    if not found:
         raise not_allowed("line", line, LINE)
-    name, kind, blob, told = words
+    name, kind, blob, told = ("".join(part.split()) for part in found.groups())  # a mail may have broken it
     key = public_key(f"{kind} {blob}")
-    if (found := fingerprint(key)) != told:
-        raise not_allowed("fingerprint", told, f"{found}, that of the key: a part of the line was changed")
+    if (real := fingerprint(key)) != told:
+        raise not_allowed("fingerprint", told, f"{real}, that of the key: a part of the line was changed")
     return name, public_text(key), told
 
 

@@ -228,7 +228,7 @@ def run(at: AtSite) -> None:
     """
     command = at.command()
     with os_errors_as_user_errors("run", f"write to {str(at.state)!r}"):
-        at.state.mkdir(parents=True, exist_ok=True)
+        at.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         if (lock := locked(at)) is None:
             raise UserError(f"run: a SuperNode of this site runs ({str(at.state / LOCK)!r}); stop it first")
     os.set_inheritable(lock, True)
@@ -305,8 +305,8 @@ def sentences(file: Path, at: AtSite) -> list[str]:
     config = study_config(study_keys(file)).to_user_config()
     told = [(words, config.get(key)) for key, words in toml_of(TEXTS)["study-words"].items()]
     found = [f"{words} {value}." for words, value in told if value not in (None, "", False)]
-    masked = config["secagg"] == "on"
-    leaves = "a masked update, of which the server learns the sum" if masked else "its update of the model"
+    masked = "a masked update, of which the server learns the sum"
+    leaves = masked if config["secagg"] == "on" else "its update of the model"
     found.append(f"Each round this site sends {leaves}, and {_metrics(config)}.")
     most = at.kit.bounds.get("dp-max-epsilon")
     left = f" of at most {most}" if most else "; no bound is set (dp-max-epsilon)"

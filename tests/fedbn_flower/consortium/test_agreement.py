@@ -1,6 +1,7 @@
 """consortium.toml, and what the operator does to it."""
 
 import json
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from fedbn_flower.cli import main
 from fedbn_flower.consortium import operator
 from fedbn_flower.consortium.admitted import read_admitted
 from fedbn_flower.consortium.agreement import read, write
+from fedbn_flower.consortium.authority import new_key, write_key
 from fedbn_flower.core.errors import UserError
 
 from .conftest import SITES, line_of, written
@@ -110,6 +112,20 @@ def test_a_line_that_is_not_joins_is_refused(change, told, folder):
     with pytest.raises(UserError, match=told):
         operator.admit(folder, change(line_of("lyon")))
     assert not read(folder).admitted
+
+
+def test_a_line_that_a_mail_has_broken_or_quoted_is_joins(folder):
+    line = line_of("lyon")
+    assert operator.admit(folder, f" '{textwrap.fill(line, 76)}'\r\n") == "lyon"
+    assert read(folder).sites["lyon"].key == line.rsplit(" ", 1)[0].partition(" ")[2]
+
+
+def test_a_key_that_is_not_the_authoritys_signs_nothing(folder):
+    """Sites would refuse all that it has signed."""
+    write_key(folder / "secret/ca.key", new_key())
+    for change in (lambda: operator.renew(folder), lambda: operator.add(folder, "lille")):
+        with pytest.raises(UserError, match=r"authority: '.*ca.key' is not the key of its ca.crt"):
+            change()
 
 
 def test_a_list_that_somebody_has_changed_is_refused(folder):

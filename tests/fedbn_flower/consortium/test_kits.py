@@ -52,6 +52,12 @@ def test_a_kit_is_the_same_each_time_and_has_no_secret(folder, tmp_path):
     assert (kit.site, kit.partition_id, kit.bounds) == ("lyon", 0, {"secagg-min": 3})
 
 
+def test_a_kit_is_a_file(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["consortium", "kit", str(folder), "lyon", "--to", "."]) == 2
+    assert capsys.readouterr().err == "error: to: '.' is not allowed; expected a file\n"
+
+
 def wheel(folder, name, version):
     """A package with a program ``fedbn-sim``, which says with what it was called."""
     about = f"{name}-{version}.dist-info"
