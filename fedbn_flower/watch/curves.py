@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from io import StringIO
 from itertools import chain, zip_longest
+from math import isfinite, isnan, nan
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
@@ -47,12 +48,13 @@ class Line:
 
 
 def line_of(name: str, entries: Sequence[Entry], metric: str, axis: str) -> Line:
-    """Return the curve of a run, or the mean of several in the rounds that all have.
+    """Return the curve of a run, or the mean of several in the rounds that all have, as finite numbers.
 
     The axis is `ROUND` or one of `COSTS`; the spread is the sample standard deviation.
     """
     every = [found for entry in entries if (found := _points(entry, metric, axis))]
-    rounds = [number for number in every[0] if all(number in found for found in every)] if every else []
+    finite = [{r for r, (_, value) in found.items() if isfinite(value) or len(every) < 2} for found in every]
+    rounds = sorted(set.intersection(*finite)) if every else []
     values = [[found[number][1] for found in every] for number in rounds]
     x = [fmean(found[number][0] for found in every) for number in rounds]
     return Line(name, x, [*map(fmean, values)], [*map(stdev, values)] if len(every) > 1 else [], len(every))
@@ -74,11 +76,12 @@ def groups_of(entries: Sequence[Entry], key: str) -> dict[str, list[Entry]]:
 
 
 def smoothed(values: Sequence[float], window: int) -> list[float]:
-    """Return the mean of each value and the ones before it, ``window`` in all."""
-    return [fmean(values[max(0, i + 1 - window) : i + 1]) for i in range(len(values))]
+    """Return the mean of each value and the ones before it, ``window`` in all, without those that are NaN."""
+    last = (values[max(0, i + 1 - window) : i + 1] for i in range(len(values)))
+    return [fmean([v for v in some if not isnan(v)] or [nan]) for some in last]
 
 
-def csv_of(lines: Sequence[Line], axis: str, metric: str) -> str:
+def csv_of(lines: Sequence[Line], metric: str, axis: str) -> str:
     """Return the numbers of curves, as the files have them."""
     every = (zip_longest([line.name] * len(line.x), line.x, line.y, line.spread) for line in lines)
     return csv_lines(["run", axis, metric, "standard deviation"], chain.from_iterable(every))
@@ -186,9 +189,9 @@ class Federation:
         return found
 
 
-def leading_column(entry: Entry) -> str:
-    """Return the column of ``clients.csv`` that leads what is shown by site and round."""
-    return leading_by_round(entry.run.main_metric, entry.is_rare, client_columns(entry))
+def leading_column(entry: Entry, asked: str = "") -> str:
+    """Return the column of ``clients.csv`` that is asked for, else that which leads by site and round."""
+    return asked or leading_by_round(entry.run.main_metric, entry.is_rare, client_columns(entry))
 
 
 def client_columns(entry: Entry) -> list[str]:

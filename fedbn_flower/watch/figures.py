@@ -1,6 +1,7 @@
 """The pictures: Bokeh's figures, as the page embeds them."""
 
 from collections.abc import Mapping, Sequence
+from math import isfinite, nan
 from textwrap import fill
 from typing import Any
 
@@ -43,9 +44,10 @@ def data_of(lines: Sequence[Line], window: int = 1) -> dict[str, dict[str, list[
     for number, line in enumerate(lines):
         colour, dash = COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
         pale, width = (0.3, 1.0) if window > 1 else (1.0, 2.0)
-        drawn.append((line.x, line.y, line.name, colour, dash, pale, width))
+        seen = [y if isfinite(y) else nan for y in line.y]  # no axis reaches to infinity
+        drawn.append((line.x, seen, line.name, colour, dash, pale, width))
         if window > 1:
-            drawn.append((line.x, smoothed(line.y, window), line.name, colour, dash, 1.0, 2.5))
+            drawn.append((line.x, smoothed(seen, window), line.name, colour, dash, 1.0, 2.5))
         if line.spread:
             low, high = ([y + sign * d for y, d in zip(line.y, line.spread, strict=True)] for sign in (-1, 1))
             bands.append(([*line.x, *reversed(line.x)], [*high, *reversed(low)], colour))

@@ -99,8 +99,7 @@ def choice(name: str, label: str, options: Iterable[str], chosen: str) -> str:
 
 def tick(name: str, label: str, on: bool) -> str:
     """Return a box to tick."""
-    box = f'<input type="checkbox" name="{name}"{" checked" if on else ""}>'
-    return f'<label class="tick">{box}{label}</label>'
+    return f'<label class="tick"><input type="checkbox" name="{name}"{" checked" * on}>{label}</label>'
 
 
 def of_curves(asked: Asked, metrics: Iterable[str], metric: str) -> str:
@@ -169,7 +168,8 @@ def caption_of(asked: Asked, lines: Sequence[Line], metric: str, of: int) -> str
     many = f", the first {len(lines)} of {of}" if MOST_LINES == len(lines) < of else ""
     spread = ", mean and standard deviation of each group's runs" if asked.by else ""
     smooth = f"; smoothed: bold is the mean of the last {asked.smooth} rounds, pale what was measured"
-    return f"{spelt(metric)}{spread}{many}{smooth if asked.smooth > 1 else ''}"
+    none = "" if any(line.x for line in lines) else f": no run has it over {asked.axis}"
+    return f"{spelt(metric)}{none}{spread}{many}{smooth if asked.smooth > 1 else ''}"
 
 
 def runs_page(index: Index, asked: Asked, standing: Standing | None) -> str:

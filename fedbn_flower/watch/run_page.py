@@ -35,18 +35,13 @@ def run_page(entry: Entry, asked: Asked) -> str:
     settings = table(["key", "value"], [words(key, value) for key, value in entry.keys.items()])
     chosen = of_curves(asked, metrics, metric_of(asked, [entry])) + tick("sites", "by site", asked.sites)
     parts = {
-        "chosen": chosen + choice("heat", "heat map of", heats, heat_of(entry, asked)),
+        "chosen": chosen + choice("heat", "heat map of", heats, leading_column(entry, asked.heat)),
         "curves": picture("curves", "Curve of the run; its numbers are in the table of rounds"),
         "heat": picture("heat", "Heat map by site and round; its numbers are in the CSV file"),
         "note": html(entry.values["note"]),
     }
     said = {"name": html(entry.name), "facts": facts(entry), "rounds": rounds(entry), "settings": settings}
     return page(entry.name, ASSETS["run"].format(**said, **parts))
-
-
-def heat_of(entry: Entry, asked: Asked) -> str:
-    """Return the column of the heat map: the one asked for, else the one that leads."""
-    return asked.heat or leading_column(entry)
 
 
 def facts(entry: Entry) -> str:

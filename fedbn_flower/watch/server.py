@@ -40,7 +40,7 @@ from .page import (
     runs_table,
     standing_tables,
 )
-from .run_page import facts, heat_of, rounds, run_page, sites
+from .run_page import facts, rounds, run_page, sites
 
 LONGEST = 10_000
 """Bytes of a note."""
@@ -211,8 +211,7 @@ def _curves(handler: Handler, asked: Asked) -> str:
 
 
 def _curves_csv(handler: Handler, asked: Asked) -> str:
-    lines, metric, _ = _lines(handler, asked)
-    return csv_of(lines, asked.axis, metric)
+    return csv_of(*_lines(handler, asked)[:2], asked.axis)
 
 
 def _heat(handler: Handler, asked: Asked) -> str:
@@ -232,7 +231,7 @@ def _heat_csv(handler: Handler, asked: Asked) -> str:
 def _by_site(handler: Handler, asked: Asked) -> tuple[str, Federation]:
     """Return of what a heat map is, and the sites."""
     entry = _entry(handler, asked)
-    return (metric := heat_of(entry, asked)), handler.server.federation(entry, metric)
+    return (metric := leading_column(entry, asked.heat)), handler.server.federation(entry, metric)
 
 
 def _sites(handler: Handler, asked: Asked) -> str:

@@ -8,6 +8,7 @@ import shutil
 import threading
 from contextlib import contextmanager
 from http.client import HTTPConnection
+from math import inf, nan
 from socket import create_connection
 from urllib.parse import quote, urlsplit
 
@@ -19,6 +20,7 @@ pytest.importorskip("bokeh", reason="needs the extra watch")
 
 from fedbn_flower.watch.command import index_of
 from fedbn_flower.watch.curves import ROUND, line_of, smoothed
+from fedbn_flower.watch.figures import data_of
 from fedbn_flower.watch.server import Server
 
 from .browser import IN_A_BROWSER
@@ -279,6 +281,25 @@ def test_a_group_is_the_mean_of_its_runs_and_their_spread(runs):
     mean, spread = (0.7512345678901234 + 0.8125) / 2, (0.8125 - 0.7512345678901234) / 2**0.5
     assert line.y == pytest.approx([0.5, mean])
     assert line.spread == pytest.approx([0, spread])
+
+
+def test_what_is_not_finite_is_a_gap_of_curves_and_no_part_of_a_mean(tmp_path):
+    for seed, accuracies in enumerate(((0.5, nan, inf, 0.75), (0.25, 0.5, 0.5, 0.5))):
+        write_run(tmp_path / f"run-{seed}", accuracies, seed=seed, rounds=9)
+    index = index_of(tmp_path, "watch")
+    line = line_of("both", [*index.entries.values()], "accuracy", ROUND)
+    assert (line.x, line.y) == ([1, 4], [0.375, 0.625])
+    single = line_of("one", [index.entries["run-0"]], "accuracy", ROUND)
+    assert str(single.y) == "[0.5, nan, inf, 0.75]"
+    assert smoothed([1, nan, 3], 2)[1:] == [1, 3]
+    drawn = data_of([single], 2)["lines"]["ys"]
+    assert [str(ys) for ys in drawn] == ["[0.5, nan, nan, 0.75]", "[0.5, 0.5, nan, 0.75]"]
+
+
+def test_an_axis_without_values_is_said(runs):
+    with served(runs) as server:
+        for axis, said in (("seconds", "accuracy: no run has it over seconds"), ("round", "accuracy")):
+            assert json.loads(get(server, f"curves.json?axis={axis}")[1])["caption"] == said
 
 
 def test_which_differences_are_real_is_told_by_tests_over_seeds(tmp_path):
