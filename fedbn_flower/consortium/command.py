@@ -12,7 +12,7 @@ from pkgutil import resolve_name
 from rich.console import Console
 
 from ..cli.argument_parser import Parser
-from ..core.errors import UserError, not_allowed
+from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
 from . import operator
 from .admitted import write_admitted
 from .agreement import Value, read, safe_path, toml_of
@@ -33,7 +33,9 @@ def consortium(arguments: Sequence[str]) -> int:
 
         return try_it(list(arguments[1:]))
     options = consortium_parser().parse_args(arguments)
-    return int(options.act(options) or 0)
+    place = getattr(options, "folder", None) or options.kit
+    with os_errors_as_user_errors("consortium", f"finish {options.verb!r} at {str(place)!r}"):
+        return int(options.act(options) or 0)
 
 
 def consortium_parser() -> Parser:

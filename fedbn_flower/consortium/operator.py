@@ -169,9 +169,8 @@ def study(folder: Path, name: str, file: Path) -> str:
     Federation(config, FLOWER)
     consortium.studies[name] = digest = study_digest(file)
     _tell(folder, consortium)
-    with os_errors_as_user_errors("folder", f"write to {str(folder)!r}"):
-        (folder / "studies").mkdir(exist_ok=True)
-        write_atomically(folder / "studies" / f"{name}.toml", file.read_bytes())
+    (folder / "studies").mkdir(exist_ok=True)
+    write_atomically(folder / "studies" / f"{name}.toml", file.read_bytes())
     return digest
 
 

@@ -193,12 +193,11 @@ def _take(at: AtSite, path: Path) -> None:
     if kit.site not in found.sites or found.sites[kit.site].fingerprint != mine:
         raise UserError(f"admitted: this site's key, {mine}, is not in the list; send its line again")
     partners = at.own / "partners"
-    with os_errors_as_user_errors("kit", f"write to {str(at.own)!r}"):
-        shutil.rmtree(partners, ignore_errors=True)
-        partners.mkdir()
-        for name, site in found.sites.items():
-            write_atomically(partners / f"{name}.pub", f"{site.key}\n")
-        write_atomically(at.own / ADMITTED, path.read_bytes())
+    shutil.rmtree(partners, ignore_errors=True)
+    partners.mkdir()
+    for name, site in found.sites.items():
+        write_atomically(partners / f"{name}.pub", f"{site.key}\n")
+    write_atomically(at.own / ADMITTED, path.read_bytes())
     print(f"list {found.serial}, to read aloud to each other:")
     for name, site in found.sites.items():
         print(f"  {name:20} {site.fingerprint}")
@@ -227,10 +226,9 @@ def run(at: AtSite) -> None:
         When another one runs with this kit.
     """
     command = at.command()
-    with os_errors_as_user_errors("run", f"write to {str(at.state)!r}"):
-        at.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if (lock := locked(at)) is None:
-            raise UserError(f"run: a SuperNode of this site runs ({str(at.state / LOCK)!r}); stop it first")
+    at.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (lock := locked(at)) is None:
+        raise UserError(f"run: a SuperNode of this site runs ({str(at.state / LOCK)!r}); stop it first")
     os.set_inheritable(lock, True)
     become(command, Path(os.environ.get("FLWR_HOME") or at.state.parent / "flwr"))
 
@@ -293,10 +291,9 @@ def admit_study(at: AtSite, file: Path) -> None:
             why = "the list is older than the study: ask for the new one, then ./join --admitted FILE"
         raise UserError(f"study: list {told.serial} here does not have {file.name} ({digest}); {why}")
     studies = {**admitted_studies(at.own / STUDIES), digest: visible(file.stem)}
-    with os_errors_as_user_errors("kit", f"write to {str(at.own)!r}"):
-        (at.own / STUDY_FILES).mkdir(exist_ok=True)
-        write_atomically(at.own / STUDY_FILES / f"{visible(file.stem)}.toml", file.read_bytes())
-        write_atomically(at.own / STUDIES, "".join(f"{key} {name}\n" for key, name in studies.items()))
+    (at.own / STUDY_FILES).mkdir(exist_ok=True)
+    write_atomically(at.own / STUDY_FILES / f"{visible(file.stem)}.toml", file.read_bytes())
+    write_atomically(at.own / STUDIES, "".join(f"{key} {name}\n" for key, name in studies.items()))
     print(f"admitted: {visible(file.stem)}")
 
 

@@ -9,7 +9,7 @@ import pytest
 import tomli_w
 
 from fedbn_flower.cli import main
-from fedbn_flower.consortium import operator
+from fedbn_flower.consortium import admitted, authority, operator
 from fedbn_flower.consortium.admitted import read_admitted
 from fedbn_flower.consortium.agreement import read, write
 from fedbn_flower.consortium.authority import new_key, write_key
@@ -81,10 +81,10 @@ def test_a_folder_that_a_unit_would_misread_is_refused(tmp_path, capsys):
 
 
 def test_keys_are_admitted_replaced_and_removed_and_everybody_is_told(folder):
-    admitted = folder / "hospitals.admitted"
+    path = folder / "hospitals.admitted"
     first, second = line_of("lyon"), line_of("lyon")
     assert operator.admit(folder, first) == "lyon"
-    assert read_admitted(admitted, folder / "ca.crt").sites["lyon"].fingerprint == first.split()[-1]
+    assert read_admitted(path, folder / "ca.crt").sites["lyon"].fingerprint == first.split()[-1]
     with pytest.raises(UserError, match="lyon: has a key already"):
         operator.admit(folder, second)
     operator.admit(folder, second, replaces=True)
@@ -95,7 +95,7 @@ def test_keys_are_admitted_replaced_and_removed_and_everybody_is_told(folder):
     assert read(folder).sites["lille"].partition_id == 3
     assert (folder / "kits" / "lille.zip").exists()
     operator.remove(folder, "turin")
-    told = read_admitted(admitted, folder / "ca.crt")
+    told = read_admitted(path, folder / "ca.crt")
     assert (set(told.sites), told.serial) == ({"lyon"}, 3)
 
 
@@ -260,6 +260,23 @@ def test_a_key_of_two_sites_is_refused_before_the_superlink_forgets_one(folder, 
     with pytest.raises(UserError, match="another than that of lyon"):
         operator.admit(folder, lyon.replace("lyon", "turin"), replaces=True)
     assert set(superlink.status.values()) == {"registered"}
+
+
+@pytest.mark.parametrize(
+    "words", [["renew"], ["admit", "LINE"], ["move", "--server", "b.org"], ["remove", "turin"]]
+)
+def test_a_full_disk_is_one_line(words, folder, monkeypatch, capsys):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    for module, name in ((authority, "write_atomically"), (admitted, "write_atomically")):
+        monkeypatch.setattr(module, name, full)
+    verb, *rest = (line_of("lyon") if word == "LINE" else word for word in words)
+    before = (folder / "consortium.toml").read_text()
+    assert main(["consortium", verb, str(folder), *rest]) == 2
+    told = f"consortium: cannot finish {verb!r} at {str(folder)!r} ([Errno 28] No space left on device)"
+    assert capsys.readouterr().err == f"error: {told}\n"
+    assert (folder / "consortium.toml").read_text() == before
 
 
 def test_what_could_not_be_made_can_be_made_again(folder, tmp_path, monkeypatch):
