@@ -12,7 +12,15 @@ from typing import Any
 from flwr.app import MessageType
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, Task, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -37,6 +45,7 @@ WINDOW = 600.0  # seconds of the run from which the remaining time is estimated
 MAX_VALUE_LENGTH = 60  # characters of a value in a folder's name
 FIRST = "waiting for the first client of the first round"
 WIDE = 110  # characters of a terminal or notebook that also shows which run it is
+NARROW = 64  # characters of a terminal, below which round and time left stand first, and no bar
 PAUSE = 0.1  # seconds between two updates of a bar in a notebook
 
 
@@ -146,19 +155,23 @@ class Best:
 
 
 class ProgressBar(Observer):
-    """A line that changes with every client's answer: bar, round, the main metric, its best, time left."""
+    """A line that changes with every client's answer: bar, round, the main metric, its best, time left.
+
+    In a narrow terminal it is round, time left and as much of the metric as has room.
+    """
 
     def __init__(self, config: RunConfig, console: Console) -> None:
         evaluates = config.eval_model == "aggregated" and config.share_evaluating > 0
         self._phases = [MessageType.TRAIN, *([MessageType.EVALUATE] if evaluates else [])]
         self._metric = ""
+        rest = Column(ratio=1, no_wrap=True)
+        columns: list[ProgressColumn] = [BarColumn(None, table_column=rest), MofNCompleteColumn()]
+        columns += [TextColumn("{task.fields[clients]}"), TextColumn("{task.fields[metric]}"), TimeLeft()]
+        if console.width < NARROW:
+            columns = [columns[1], TimeLeft(), TextColumn("{task.fields[metric]}", table_column=rest)]
         self._bar = Progress(
             *([TextColumn("{task.description}")] if console.width >= WIDE else []),
-            BarColumn(None, table_column=Column(ratio=1)),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[clients]}"),
-            TextColumn("{task.fields[metric]}"),
-            TimeLeft(),
+            *columns,
             console=console,
             expand=True,
             speed_estimate_period=WINDOW,
