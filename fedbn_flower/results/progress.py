@@ -164,11 +164,11 @@ class ProgressBar(Observer):
         evaluates = config.eval_model == "aggregated" and config.share_evaluating > 0
         self._phases = [MessageType.TRAIN, *([MessageType.EVALUATE] if evaluates else [])]
         self._metric = ""
-        rest = Column(ratio=1, no_wrap=True)
-        columns: list[ProgressColumn] = [BarColumn(None, table_column=rest), MofNCompleteColumn()]
+        columns: list[ProgressColumn] = [BarColumn(None, table_column=Column(ratio=1)), MofNCompleteColumn()]
         columns += [TextColumn("{task.fields[clients]}"), TextColumn("{task.fields[metric]}"), TimeLeft()]
         if console.width < NARROW:
-            columns = [columns[1], TimeLeft(), TextColumn("{task.fields[metric]}", table_column=rest)]
+            rest = Column(ratio=1, no_wrap=True)
+            columns = [columns[1], columns[4], TextColumn("{task.fields[metric]}", table_column=rest)]
         self._bar = Progress(
             *([TextColumn("{task.description}")] if console.width >= WIDE else []),
             *columns,

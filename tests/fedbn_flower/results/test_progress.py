@@ -134,7 +134,7 @@ def test_the_time_left_is_said_after_the_first_answer_and_corrected(configured, 
     ("width", "said"),
     [
         (80, " 12/100 evaluate 10/12 accuracy 50.0 %, best 50.0 %"),
-        (40, " 12/100 0:00:00 left accuracy 50.0 %, be…"),
+        (40, " 12/100 0:00:00 left accuracy 50.0 %, b…"),
     ],
 )
 def test_one_line_fits_a_terminal(configured, monkeypatch, width, said):
