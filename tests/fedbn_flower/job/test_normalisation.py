@@ -8,6 +8,7 @@ from torch import nn
 from fedbn_flower.api.result import load_model
 from fedbn_flower.core.errors import UserError
 from fedbn_flower.job.inputs import inputs_of
+from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.cohorts import cohort_size
 
 
@@ -42,6 +43,15 @@ def test_single_examples_are_protected_with_group_norm(run):
     result = run(**keys, norm="group:4")
     assert result.summary["privacy"]["epsilon"] > 0
     assert run(**keys, norm="scaled-ws", agc=0.1).summary["failures"] == 0
+
+
+def test_groups_of_one_value_are_refused_but_in_a_model_that_has_them(configured, tmp_path):
+    """A value less the mean of itself is 0."""
+    with pytest.raises(UserError, match="^norm: 'group:128' .* one value a group, and nothing is left"):
+        Federation(configured(model="mlp-bn", norm="group:128", client="shared"))
+    layers = "nn.Flatten(), nn.Linear(64, 4), nn.GroupNorm(4, 4), nn.Linear(4, 10)"
+    (tmp_path / "own.py").write_text(f"from torch import nn\ndef net(spec): return nn.Sequential({layers})\n")
+    Federation(configured(model=f"{tmp_path / 'own.py'}:net", client="shared"))
 
 
 def test_group_norm_trains_one_by_one_and_says_so(configured, caplog):

@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +15,9 @@ from fedbn_flower.privacy.keys import Key
 from fedbn_flower.privacy.noise import discrete_gaussian
 from fedbn_flower.results.report import write_report
 from fedbn_flower.runtime.simulation import simulate
+from fedbn_flower.secagg.conflicts import LEAST_CLIP, MOST_CLIP
 from fedbn_flower.secagg.noise import NoiseShares, sum_epsilon
+from fedbn_flower.secagg.private import check_noise, noise_in
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.site.privacy import UNSAID
 from fedbn_flower.strategies.messages.npy import encoded, viewed
@@ -163,6 +166,16 @@ def test_a_run_goes_on_with_the_same_clips(settings, tmp_path):
     joint = sum_epsilon(STEPS, 4, STEPS * 2 / 0.3, 651, Plan("all", 1.0, 6, 3, 1e-3))
     assert found["epsilon"] == charges[-1]["epsilon"] == pytest.approx(joint, rel=1e-5)
     assert "followed the median of the lengths" in write_report(tmp_path / "whole").read_text()
+
+
+def test_a_client_adds_its_share_at_the_least_and_the_greatest_clip(settings):
+    """To these a clip that adapts is held, so a server asks for them."""
+    config, update = settings(), SimpleNamespace(records={})
+    for clip in (LEAST_CLIP, MOST_CLIP):
+        check_noise(config, SimpleNamespace(**noise_in(config), clip=clip), update)
+    for clip in (LEAST_CLIP / 2, 2 * MOST_CLIP, math.inf):
+        with pytest.raises(Refused, match="it is to be from"):
+            check_noise(config, SimpleNamespace(**noise_in(config), clip=clip), update)
 
 
 @pytest.mark.parametrize(

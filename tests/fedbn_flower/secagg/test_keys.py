@@ -34,6 +34,7 @@ REFUSED = {
     "client": ("fbn", "it sends moments that are pooled"),
     "fraction_evaluate": (0.4, "0, or a share of at least 3 clients (secagg-min): metrics are sums too"),
     "evaluate_every": (1, "0, or from 3 to 3: more than half of the 5 clients that train and of the 3"),
+    "max_num_examples": (0, "the largest number of examples of a site, by which it is weighed"),
     "fraction_train": (0.4, "secagg-min: the default 3 is not allowed; expected at most 2"),
 }
 FITTING = {
@@ -41,6 +42,7 @@ FITTING = {
     "client": {"model": "mlp-bn"},
     "evaluate_every": {"fraction_evaluate": 0.6, "secagg_threshold": 5},
     "strategy": {"objective": "fedsat"},
+    "max_num_examples": {"dataset": "shape:1x8x8:10"},
     "dp_clip": {"dp": "client", "dp_noise": 1.0, "dp_delta": 1e-3, "clip_update_norm": 0.0},
 }
 
@@ -152,5 +154,6 @@ def test_the_files_of_a_run_have_sums_only_and_its_report_says_what_the_server_s
     assert "What the server saw" in page
     assert said in page
     assert "secagg, mode" not in page  # which would say it twice
+    assert ("cryptography" in summary["extensions"]["secagg"]) == (mode == "on")
     if mode == "on":
         assert f"made by cryptography {version('cryptography')}, and shares by pycryptodome" in page
