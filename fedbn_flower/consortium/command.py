@@ -165,10 +165,9 @@ def _run(options: Options) -> int:
     from .doctor import of_site
 
     at = site.AtSite(options.kit)
-    if failed := shown(of_site(at, starting=True)):
-        return failed
-    site.run(at)
-    return 0
+    if not (failed := shown(of_site(at, starting=True))):
+        site.run(at)
+    return failed
 
 
 def _leave(options: Options) -> None:

@@ -5,6 +5,7 @@ programs read it from files.
 """
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -105,19 +106,17 @@ def script(name: str, **places: str) -> str:
 
 def filled(text: str, places: Mapping[str, str]) -> str:
     """Return a text with the values of its places: of each @NAME@."""
-    for place, value in places.items():
-        text = text.replace(f"@{place}@", value)
-    return text
+    return re.sub("@([A-Z]+)@", lambda found: places[found[1]], text)
 
 
 def supernode_unit(folder: str) -> str:
     """Return the unit of a site whose kit is in a folder; ``join`` writes it with the folder's real place."""
     key, start = f"site.key:{folder}/site/site.key", f"{folder}/run"
-    return script("unit", TITLE="Flower SuperNode of this site", KEY=key, START=start)
+    return script("unit", TITLE="Flower SuperNode", KEY=key, START=start, STATE="fedbn")
 
 
 def superlink_unit(folder: str, programs: str) -> str:
     """Return the unit of the SuperLink of a consortium's folder."""
     key = f"server.key:{folder}/secret/server.key"
     start = f"{programs}/fedbn-sim consortium superlink {folder}"
-    return script("unit", TITLE="Flower SuperLink of the consortium", KEY=key, START=start)
+    return script("unit", TITLE="Flower SuperLink", KEY=key, START=start, STATE="fedbn-superlink")

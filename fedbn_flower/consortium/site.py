@@ -210,11 +210,18 @@ def start(at: AtSite) -> None:
     if os.geteuid() or not BOOTED.is_dir():
         otherwise = "(as root under systemd, join installs a unit; with Docker: docker compose up -d)"
         return print(f"start it: {at.folder}/run   {otherwise}")
-    with os_errors_as_user_errors("unit", f"write to {str(UNITS)!r}"):
-        shutil.copy(at.own / UNIT, UNITS / UNIT)
-        for words in (["daemon-reload"], ["enable", UNIT], ["restart", UNIT]):
-            subprocess.run(["systemctl", *words], check=True)
+    if (UNITS / UNIT).exists() and not has_unit(at):
+        raise UserError(f"unit: {UNIT} is of another kit: ./leave there, or start {at.folder}/run yourself")
+    shutil.copy(at.own / UNIT, UNITS / UNIT)
+    for words in (["daemon-reload"], ["enable", UNIT], ["restart", UNIT]):
+        if subprocess.run(["systemctl", *words], check=False).returncode:
+            raise UserError(f"unit: systemctl {' '.join(words)} failed; journalctl -u {UNIT} says why")
     print(f"{UNIT} runs; journalctl -u fedbn-supernode shows what happens")
+
+
+def has_unit(at: AtSite) -> bool:
+    """Return whether the unit of this machine starts this kit."""
+    return (UNITS / UNIT).exists() and f"ExecStart={at.folder}/run\n" in (UNITS / UNIT).read_text()
 
 
 def run(at: AtSite) -> None:
@@ -256,7 +263,7 @@ def runs(at: AtSite) -> bool:
 
 def leave(at: AtSite) -> None:
     """Stop, and remove key, memories, ledger and cache; the audit log stays."""
-    if not os.geteuid() and (UNITS / UNIT).exists() and BOOTED.is_dir():
+    if not os.geteuid() and has_unit(at) and BOOTED.is_dir():
         for words in (["disable", "--now", UNIT], ["clean", "--what=cache", UNIT]):
             subprocess.run(["systemctl", *words], check=False)
         for name in ("state", "flwr"):
@@ -285,7 +292,7 @@ def admit_study(at: AtSite, file: Path) -> None:
         raise UserError(f"study: this site would refuse a run of {file.name}; {otherwise}")
     digest = study_digest(file)
     if (told := at.admitted) and told.studies and digest not in told.studies.values():
-        agreed = at.kit.versions["fedbn-flower"]
+        agreed = at.kit.versions.get("fedbn-flower", __version__)
         why = f"fedbn-flower is {__version__} here, and {agreed} was agreed on"
         if __version__ == agreed:
             why = "the list is older than the study: ask for the new one, then ./join --admitted FILE"

@@ -7,12 +7,13 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from fedbn_flower.cli import main
-from fedbn_flower.consortium import doctor, operator
+from fedbn_flower.consortium import doctor, operator, site
 from fedbn_flower.consortium.agreement import read
 from fedbn_flower.consortium.kits import make_kit
 from fedbn_flower.consortium.programs import become
@@ -243,6 +244,38 @@ def test_a_site_joins_and_is_admitted(folder, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] != line
     assert main([*join, *list_of]) == 2
     assert "is not in the list" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("nothing_wrong")
+def test_two_kits_of_a_machine_leave_each_other_alone(folder, tmp_path, monkeypatch):
+    """There is one unit: the second kit neither takes its place nor removes it and what it keeps."""
+    done, fails, units, state = [], [], tmp_path / "units", tmp_path / "state"
+    for path in (units, state):
+        path.mkdir()
+    monkeypatch.setattr(site, "UNITS", units)
+    monkeypatch.setattr(site, "BOOTED", units)
+    monkeypatch.setattr(site, "UNIT_STATE", state)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    kits = [unpacked(folder / "kits" / f"{name}.zip", tmp_path / name) for name in ("lyon", "turin")]
+    monkeypatch.setattr(
+        site.subprocess,
+        "run",
+        lambda words, **_: done.append(words[1]) or SimpleNamespace(returncode=words[1] in fails),
+    )
+    for at in kits:
+        site.join(at, tmp_path, None, False, None)
+    site.start(kits[0])
+    (state / "state").mkdir()
+    with pytest.raises(UserError, match="unit: .* is of another kit: ./leave there, or start"):
+        site.start(kits[1])
+    site.leave(kits[1])
+    assert done == ["daemon-reload", "enable", "restart"]
+    assert (state / "state").exists()
+    fails.append("restart")
+    with pytest.raises(UserError, match="unit: systemctl restart .* failed; journalctl"):
+        site.start(kits[0])
+    site.leave(kits[0])
+    assert not [*state.iterdir(), *units.iterdir()]
 
 
 @pytest.mark.usefixtures("nothing_wrong")
