@@ -110,10 +110,10 @@ def test_a_proxy_in_the_environment(folder, serve, monkeypatch):
     assert "http://proxy.clinic:3128 is set for https; take it out for this host: no_proxy=localhost" in line
 
 
-def test_a_proxy_is_told_without_its_password(folder, serve, monkeypatch):
-    monkeypatch.setenv("HTTPS_PROXY", "http://clinic:secret@proxy.clinic:3128")
-    line = wrong(network.of_the_way(f"localhost:{serve(folder)}", folder / "ca.crt"))
-    assert "http://proxy.clinic:3128 is set for https" in line
+@pytest.mark.parametrize("scheme", ["", "http://"])
+def test_a_proxy_is_told_without_its_password(scheme, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", f"{scheme}clinic:secret@proxy.clinic:3128")
+    assert f"  {scheme}proxy.clinic:3128 is set for https" in wrong(network.of_proxies("a.example.org"))
 
 
 def test_a_proxy_that_flower_cannot_use_for_any_host(folder, serve, monkeypatch):

@@ -98,6 +98,57 @@ def test_join_installs_from_the_wheels_of_a_kit_without_a_registry(folder, tmp_p
     assert (kit / "site").stat().st_mode & 0o777 == (0o700 if os.geteuid() else 0o755)  # for the unit's user
 
 
+@pytest.mark.parametrize("lacking", ["openssl", "Python 3.11 or later"])
+def test_what_join_needs_is_said_before_a_kit_is_doubted(lacking, folder, tmp_path):
+    kit = unpacked(folder / "kits" / "lyon.zip", tmp_path / "kit").folder
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name in (
+        "bash",
+        "dirname",
+        "sha256sum",
+        "grep",
+        "head",
+        "find",
+        "cut",
+        "sort",
+        "comm",
+        "id",
+        "mkdir",
+        "openssl",
+    ):
+        if name != lacking:
+            (programs / name).symlink_to(shutil.which(name))
+    (programs / "python3").write_text("#!/bin/bash\nexit 1\n")
+    (programs / "python3").chmod(0o755)
+    ended = subprocess.run(
+        ["bash", kit / "join"], env={"PATH": str(programs)}, capture_output=True, text=True
+    )
+    told = f"error: {lacking} is not on this machine; have it installed, then run this again\n"
+    assert (ended.returncode, ended.stderr) == (2, told)
+
+
+def test_programs_that_have_gone_are_found_anew_or_said_to_be_missing(folder, tmp_path):
+    kit = unpacked(folder / "kits" / "lyon.zip", tmp_path / "kit").folder
+    nothing = {"PATH": "/usr/bin:/bin"}
+    for word in ("run", "leave"):
+        ended = subprocess.run(["bash", kit / word], env=nothing, capture_output=True, text=True)
+        assert (ended.returncode, ended.stderr) == (
+            2,
+            "error: kit: fedbn-sim is not there; ./join installs it\n",
+        )
+    (kit / "site").mkdir()
+    (kit / "site/programs").symlink_to(tmp_path / "gone")
+    program = tmp_path / "bin" / "fedbn-sim"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho here\n")
+    program.chmod(0o755)
+    environment = {"PATH": f"{program.parent}:/usr/bin:/bin"}
+    for word in ("join", "run", "leave"):
+        ended = subprocess.run(["bash", kit / word], env=environment, capture_output=True, text=True)
+        assert ended.stdout == "here\n", ended.stderr
+
+
 @pytest.mark.slow
 def test_join_takes_paths_from_where_it_is_called(folder, tmp_path):
     kit = unpacked(folder / "kits" / "lyon.zip", tmp_path / "kit").folder
