@@ -29,7 +29,9 @@ DASHES = ("solid", "dashed", "dotted")
 LOOK = {"tools": "pan,box_zoom,wheel_zoom,reset", "sizing_mode": "stretch_width", "toolbar_location": "above"}
 MOST_NAMES = 40
 """Sites whose names stand beside a heat map."""
-LINES, BANDS = "lines", "bands"
+LINES, BANDS, DOTS = "lines", "bands", "dots"
+COLUMNS = {LINES: "xs ys name colour dash alpha width", BANDS: "xs ys colour", DOTS: "x y name colour"}
+"""Of the sources of a picture of curves; dots are lines of a single point."""
 
 
 def swatches(lines: Sequence[str]) -> dict[str, str]:
@@ -39,22 +41,22 @@ def swatches(lines: Sequence[str]) -> dict[str, str]:
 
 def data_of(lines: Sequence[Line], window: int = 1) -> dict[str, dict[str, list[Any]]]:
     """Return the columns of the sources of `curves`: what is measured, pale if it is also smoothed."""
-    drawn: list[tuple[Any, ...]] = []
-    bands: list[tuple[Any, ...]] = []
+    rows: dict[str, list[tuple[Any, ...]]] = {source: [] for source in COLUMNS}
     for number, line in enumerate(lines):
         colour, dash = COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
         pale, width = (0.3, 1.0) if window > 1 else (1.0, 2.0)
         seen = [y if isfinite(y) else nan for y in line.y]  # no axis reaches to infinity
-        drawn.append((line.x, seen, line.name, colour, dash, pale, width))
+        rows[LINES].append((line.x, seen, line.name, colour, dash, pale, width))
         if window > 1:
-            drawn.append((line.x, smoothed(seen, window), line.name, colour, dash, 1.0, 2.5))
+            rows[LINES].append((line.x, smoothed(seen, window), line.name, colour, dash, 1.0, 2.5))
+        if len(line.x) == 1:
+            rows[DOTS].append((line.x[0], seen[0], line.name, colour))
         if line.spread:
             low, high = ([y + sign * d for y, d in zip(line.y, line.spread, strict=True)] for sign in (-1, 1))
-            bands.append(([*line.x, *reversed(line.x)], [*high, *reversed(low)], colour))
-    columns = {LINES: ("xs ys name colour dash alpha width", drawn), BANDS: ("xs ys colour", bands)}
+            rows[BANDS].append(([*line.x, *reversed(line.x)], [*high, *reversed(low)], colour))
     return {
-        source: {name: [row[i] for row in rows] for i, name in enumerate(names.split())}
-        for source, (names, rows) in columns.items()
+        source: {name: [row[i] for row in rows[source]] for i, name in enumerate(names.split())}
+        for source, names in COLUMNS.items()
     }
 
 
@@ -67,15 +69,16 @@ def curves(data: Mapping[str, Any], axis: str, metric: str, logs: tuple[bool, bo
     """Return a picture of curves to embed; ``logs`` says of x and y whether they are logarithmic."""
     x_kind, y_kind = ("log" if log else "linear" for log in logs)
     plot = figure(**LOOK, x_axis_type=x_kind, y_axis_type=y_kind, frame_height=300)
-    bands, lines = (ColumnDataSource(data[name], name=name) for name in (BANDS, LINES))
+    bands, lines, dots = (ColumnDataSource(data[name], name=name) for name in (BANDS, LINES, DOTS))
     plot.patches("xs", "ys", fill_color="colour", fill_alpha=0.18, line_color=None, source=bands)
     look = {"line_color": "colour", "line_dash": "dash", "line_alpha": "alpha", "line_width": "width"}
     drawn = plot.multi_line("xs", "ys", source=lines, **look)
+    single = plot.scatter("x", "y", color="colour", size=7, source=dots)
     if has_legend(data):
         items = [LegendItem(label={"field": "name"}, renderers=[drawn])]
         plot.add_layout(Legend(items=items, spacing=0, padding=4, location="left"), "below")
     told = [("", "@name"), (axis, "$snap_x{0.[000]}"), (metric, "$snap_y{0.[000000]}")]
-    plot.add_tools(HoverTool(renderers=[drawn], tooltips=told, line_policy="nearest"))
+    plot.add_tools(HoverTool(renderers=[drawn, single], tooltips=told, line_policy="nearest"))
     plot.xaxis.axis_label, plot.yaxis.axis_label = axis, heading(metric)
     if axis == ROUND and not logs[0]:
         plot.xaxis[0].ticker.min_interval = 1
@@ -85,9 +88,8 @@ def curves(data: Mapping[str, Any], axis: str, metric: str, logs: tuple[bool, bo
 def heat_map(grid: Any, names: Sequence[str], metric: str, dark: bool) -> Any:
     """Return a picture of a metric by site (rows of the grid, the first on top) and round, to embed."""
     rows, rounds = grid.shape
-    ranges = {"x_range": (0.5, rounds + 0.5), "y_range": (rows - 0.5, -0.5)}
-    title = fill(heading(metric), 24)  # for a phone
-    plot = figure(**LOOK, **ranges, height=min(720, max(240, 130 + 22 * rows)), title=title)
+    of = {"x_range": (0.5, rounds + 0.5), "y_range": (rows - 0.5, -0.5), "title": fill(heading(metric), 24)}
+    plot = figure(**LOOK, **of, height=min(720, max(240, 130 + 22 * rows)))
     known = grid[np.isfinite(grid)] if np.isfinite(grid).any() else np.zeros(1)
     low, high = float(known.min()), float(known.max())
     colours = LinearColorMapper(Cividis256, low=low, high=high + (high == low), nan_color="rgba(0,0,0,0)")

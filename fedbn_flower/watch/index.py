@@ -96,12 +96,8 @@ class Entry:
         measured = {name: number_in(text) for name, text in row.items() if text and name != "round"}
         totals = {name: self.run.total(name) for name in (SECONDS, "failures") if name in row}
         of_event = {} if self._auroc is None else {POOLED + AUROC: self._auroc}
-        return (
-            measured
-            | totals
-            | dict(summary.main if summary.rounds == self.run.rounds_done else {})
-            | of_event
-        )
+        at_end = summary.main if summary.rounds == self.run.rounds_done else {}
+        return {**measured, **totals, **at_end, **of_event}
 
     @cached_property
     def main_metric(self) -> str:

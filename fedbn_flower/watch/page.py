@@ -92,9 +92,9 @@ def picture(name: str, label: str) -> str:
 
 def choice(name: str, label: str, options: Iterable[str], chosen: str) -> str:
     """Return a list to choose from; the empty option is what the page takes by itself."""
-    selected = {chosen: " selected"}
-    texts = [f'<option value="{html(o)}"{selected.get(o, "")}>{html(o or "-")}</option>' for o in options]
-    return f'<label>{label}<select name="{name}">{"".join(texts)}</select></label>'
+    of = {option: " selected" * (option == chosen) for option in options}
+    texts = "".join(f'<option value="{html(o)}"{mark}>{html(o or "-")}</option>' for o, mark in of.items())
+    return f'<label>{label}<select name="{name}">{texts}</select></label>'
 
 
 def tick(name: str, label: str, on: bool) -> str:
@@ -113,10 +113,7 @@ def of_curves(asked: Asked, metrics: Iterable[str], metric: str) -> str:
 def table(header: Sequence[str], rows: Iterable[str]) -> str:
     """Return a table of rows of cells, all of it HTML."""
     head = "".join(f'<th scope="col">{name}</th>' for name in header)
-    return (
-        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>\n'
-        f"<tbody>{''.join(f'<tr>{row}</tr>' for row in rows)}</tbody></table></div>\n"
-    )
+    return str(ASSETS["table"].format(head=head, body="".join(f"<tr>{row}</tr>" for row in rows)))
 
 
 def of_report(found: Table, best: Collection[int] = ()) -> str:
@@ -168,7 +165,7 @@ def caption_of(asked: Asked, lines: Sequence[Line], metric: str, of: int) -> str
     many = f", the first {len(lines)} of {of}" if MOST_LINES == len(lines) < of else ""
     spread = ", mean and standard deviation of each group's runs" if asked.by else ""
     smooth = f"; smoothed: bold is the mean of the last {asked.smooth} rounds, pale what was measured"
-    none = "" if any(line.x for line in lines) else f": no run has it over {asked.axis}"
+    none = "" if any(line.x for line in lines) else f": no values by {asked.axis}"
     return f"{spelt(metric)}{none}{spread}{many}{smooth if asked.smooth > 1 else ''}"
 
 

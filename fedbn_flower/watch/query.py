@@ -1,10 +1,10 @@
 """Which runs are meant: ``strategy=fedyogi and accuracy>0.9``."""
 
 import ast
-import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import eq, ge, gt, le, lt, ne
 
 from ..config.help import as_text
 from ..core.errors import UserError
@@ -14,9 +14,7 @@ Values = Mapping[str, object]
 """A run's keys and figures by name."""
 Test = Callable[[Values], bool]
 
-SIGNS = ("=", "!=", "<=", ">=", "<", ">")
-COMPARE = (operator.eq, operator.ne, operator.le, operator.ge, operator.lt, operator.gt)
-OPERATORS: Mapping[str, Callable[[float, float], bool]] = dict(zip(SIGNS, COMPARE, strict=True))
+OPERATORS = {"=": eq, "!=": ne, "<=": le, ">=": ge, "<": lt, ">": gt}
 CONTAINS, SAME, OTHER = "~", "=", "!="
 QUOTES = "\"'"
 VALUE = r"""("[^"]*"|'[^']*'|[^\s()=<>!~"']+)"""
@@ -110,7 +108,7 @@ def _comparison(key: str, sign: str, wanted: str) -> Test:
         if sign == CONTAINS:
             return wanted.lower() in text.lower()
         if number is not None and limit is not None:
-            return OPERATORS[sign](number, limit)
+            return bool(OPERATORS[sign](number, limit))
         return sign in (SAME, OTHER) and (wanted in (text, short(text))) == (sign == SAME)
 
     return holds

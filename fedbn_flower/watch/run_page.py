@@ -48,14 +48,16 @@ def facts(entry: Entry) -> str:
     """Return how a run stands, as a list of facts."""
     metric, figures, why = entry.main_metric, entry.figures, entry.run.summary.stopped
     left, took = entry.seconds_left, figures.get(SECONDS)
+    rounds, done = entry.run.rounds, entry.run.rounds_done
+    epsilon = "epsilon of its budget" if entry.keys.get("dp-epsilon") else "epsilon"
     said = {
         "state": (f"{entry.state}: {why}" if why else entry.state, None),
-        f"of {number_of(entry.run.rounds, 'round')}": (str(entry.run.rounds_done), entry.run.rounds_done),
+        f"of {number_of(rounds, 'round')}" if rounds else "rounds": (str(done), done),
         "about left": ("" if left is None else duration(left), left),
         spelt(metric): (shown(metric, figures.get(metric)), figures.get(metric)),
         "whole run": ("" if took is None else duration(took), took),
         "lost or refused": (str(int(entry.run.total(FAILURES))), None),
-        "epsilon of its budget": (_epsilon(entry), figures.get(PRIVACY[0])),
+        epsilon: (_epsilon(entry), figures.get(PRIVACY[0])),
         f"clients in a sum, {entry.keys.get('secagg-min')} at least": (_sums(entry), None),
     }
     totals = {way: entry.run.total(f"bytes-{way}") for way in ("sent", "received")}
@@ -97,7 +99,7 @@ def sites(of: Federation, colours: Mapping[str, str]) -> str:
     values = {partition: v for partition in of.names for v in of.sites.of(partition)[1][-1:].tolist()}
     rows = [
         f'<th scope="row">{swatch(colours.get(name, ""))}{html(name)}</th>{data(answered.get(partition))}'
-        f"<td>{_behind(last, answered.get(partition), of.failed.get(partition, []))}</td>"
+        f"<td>{_behind(last, answered.get(partition), of.failed.get(partition, [])) if answered else ''}</td>"
         f"{data(values.get(partition), shown(metric, values.get(partition)))}"
         f"{data(len(of.failed.get(partition, [])))}"
         for partition, name in of.names.items()

@@ -53,6 +53,5 @@ def table_of(entries: Sequence[Entry], *asked: str) -> Table:
     """Return the table for a terminal; a star stands before the names of starred runs."""
     words, figures = columns_of(entries, *asked)
     names = [*words, *figures, *(["note"] if any(entry.values["note"] for entry in entries) else [])]
-    stars = {True: "* ", False: ""}
-    rows = [[stars[e.values["starred"]] + e.name, *(cell(e, name) for name in names[1:])] for e in entries]
+    rows = [["* " * e.values["starred"] + e.name, *(cell(e, name) for name in names[1:])] for e in entries]
     return Table(names, rows, words=len(words))

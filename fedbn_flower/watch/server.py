@@ -49,11 +49,8 @@ NOTED = {"starred": bool, "note": str}
 REFUSED = "Only GET and POST of the address with the token that fedbn-sim watch has printed are answered."
 KEPT = 3
 """Columns of `Sites` that are kept: those of one page, its curves, table and heat map."""
-HEADERS: Mapping[str, str] = ASSETS["headers"]
-"""Of every answer: a page loads nothing but what this server sends."""
 STANDING = "standing"
 """The part of a page with a consortium's tables."""
-KINDS = {".json": "application/json", ".csv": "text/csv", ".js": "text/javascript", ".css": "text/css"}
 
 
 class Server(ThreadingHTTPServer):
@@ -166,8 +163,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def _send(self, status: HTTPStatus, text: str, name: str = "", tag: str = "") -> None:
         content = text.encode()
-        kind = KINDS.get(PurePosixPath(name).suffix, "text/html" if status == HTTPStatus.OK else "text/plain")
-        headers = {**HEADERS, "Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(content))}
+        kind = ASSETS["kinds"].get(
+            PurePosixPath(name).suffix, "text/html" if status == HTTPStatus.OK else "text/plain"
+        )
+        headers = {
+            **ASSETS["headers"],
+            "Content-Type": f"{kind}; charset=utf-8",
+            "Content-Length": str(len(content)),
+        }
         headers["Cache-Control"] = "private, max-age=86400" if name == "bokeh.js" else "no-store"
         headers |= {"ETag": tag} if tag else {}
         if status == HTTPStatus.UNAUTHORIZED:
@@ -217,7 +220,8 @@ def _curves_csv(handler: Handler, asked: Asked) -> str:
 def _heat(handler: Handler, asked: Asked) -> str:
     metric, federation = _by_site(handler, asked)
     item = heat_map(federation.grid(metric), [*federation.names.values()], metric, asked.dark)
-    return json_text({"item": item, "caption": f"{spelt(metric)} by site and round; a gap is no answer"})
+    known = "; a gap is no answer" if federation.sites.answered else ": nothing is known of single sites"
+    return json_text({"item": item, "caption": f"{spelt(metric)} by site and round{known}"})
 
 
 def _heat_csv(handler: Handler, asked: Asked) -> str:
@@ -245,16 +249,13 @@ def _note(handler: Handler, asked: Asked) -> str:
     length = handler.headers.get("Content-Length", "0")
     if not length.isdecimal() or int(length) > LONGEST:
         raise UserError(f"note: {length} bytes are not allowed; expected at most {LONGEST}")
-    given = None
-    with suppress(ValueError, RecursionError):
-        given = json.loads(handler.rfile.read(int(length)))
-    match given:
-        case {"run": str(name), **said} if name in handler.server.index.entries:
-            kept = {key: said[key] for key, kind in NOTED.items() if isinstance(said.get(key), kind)}
-            handler.server.index.write_notes(name, kept)
-            return ""
+    with suppress(json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+        match json.loads(handler.rfile.read(int(length))):
+            case {"run": str(name), **said} if name in handler.server.index.entries:
+                kept = {key: said[key] for key, kind in NOTED.items() if isinstance(said.get(key), kind)}
+                handler.server.index.write_notes(name, kept)
+                return ""
     raise UserError("note: expected JSON with the name of a run that there is")
-    return ""
 
 
 def pages_of(standing: Standing) -> "dict[str, Page]":

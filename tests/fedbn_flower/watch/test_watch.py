@@ -22,6 +22,7 @@ from fedbn_flower.watch.command import index_of
 from fedbn_flower.watch.curves import ROUND, line_of, smoothed
 from fedbn_flower.watch.figures import data_of
 from fedbn_flower.watch.server import Server
+from tests.fedbn_flower.results.written import change_run
 
 from .browser import IN_A_BROWSER
 from .folders import SITES, add_round, append, write_run
@@ -296,9 +297,30 @@ def test_what_is_not_finite_is_a_gap_of_curves_and_no_part_of_a_mean(tmp_path):
     assert [str(ys) for ys in drawn] == ["[0.5, nan, nan, 0.75]", "[0.5, 0.5, nan, 0.75]"]
 
 
+def test_of_sums_nothing_is_said_of_single_sites(tmp_path):
+    """Their answers are in no file: none of them is missing."""
+    folder = write_run(tmp_path / "run", (0.5, 0.75))
+    (folder / "clients.csv").write_text((folder / "clients.csv").read_text().partition("\n")[0] + "\n")
+    with served(tmp_path) as server:
+        assert "no answer" not in get(server, "sites?of=run")[1]
+        said = json.loads(get(server, "heat.json?of=run")[1])["caption"]
+    assert said == "accuracy by site and round: nothing is known of single sites"
+
+
+def test_a_single_round_is_a_dot(tmp_path):
+    write_run(tmp_path / "run", (0.5,))
+    with served(tmp_path) as server:
+        dots = json.loads(get(server, "curves.json?of=run")[1])["data"]["dots"]
+        assert "<dt>rounds</dt>" not in get(server, "facts?of=run")[1]
+    assert (dots["x"], dots["y"]) == ([1], [0.5])
+    change_run(tmp_path / "run", {"rounds": 0})  # a Flower app's: how many there will be is not known
+    with served(tmp_path) as server:
+        assert _fact(get(server, "facts?of=run")[1], "rounds") == "1"
+
+
 def test_an_axis_without_values_is_said(runs):
     with served(runs) as server:
-        for axis, said in (("seconds", "accuracy: no run has it over seconds"), ("round", "accuracy")):
+        for axis, said in (("seconds", "accuracy: no values by seconds"), ("round", "accuracy")):
             assert json.loads(get(server, f"curves.json?axis={axis}")[1])["caption"] == said
 
 
