@@ -113,6 +113,7 @@ LARGE = np.where(np.arange(24) % 2, 60.0, 20.0)[:, None] + 0.25
     ("keys", "is_told"),
     [
         ({}, True),
+        ({"client_lr": 0.03}, True),
         ({"client_lr": 0.02}, False),
         ({"model": "linear"}, False),
         ({"client_optimizer": "adam"}, False),
@@ -124,8 +125,8 @@ def test_numbers_too_large_to_be_learnt_are_named_with_what_to_do(output, keys, 
     lines = output("data: target?", **{"data": (X, LARGE, X, LARGE), "model": "mlp-bn"} | keys)
     expected = (
         "data: target? y is 20.25 to 60.25, and squared errors of such numbers mostly make training "
-        "diverge at client-lr 0.05: subtract its mean, 40.2, and divide by its deviation, 20; or, slower, "
-        "client-lr 0.004"
+        f"diverge at client-lr {keys.get('client_lr', 0.05)}: subtract its mean, 40.2, and divide by its "
+        "deviation, 20; or, slower, client-lr 0.004"
     )
     assert lines == [expected] * is_told
 
