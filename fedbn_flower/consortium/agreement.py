@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypeVar
 import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from ..core.errors import UserError, not_allowed, os_errors_as_user_errors, unknown_name
+from ..core.errors import UserError, not_allowed, unknown_name
 from ..core.files import write_atomically
 from ..core.ground.settings import flag_of
 from ..privacy.floors import LEAST_SUM, SECAGG_MIN, SECAGG_REQUIRED, Floors
@@ -195,8 +195,7 @@ def write(folder: Path, consortium: Consortium) -> None:
     """Write it, in the same order and form each time, so that two of them can be compared by lines."""
     consortium.check()
     values = consortium.model_dump(by_alias=True, exclude_defaults=True)
-    with os_errors_as_user_errors("folder", f"write to {str(folder)!r}"):
-        write_atomically(folder / FILE, tomli_w.dumps(values))
+    write_atomically(folder / FILE, tomli_w.dumps(values))
 
 
 def toml_of(path: Path) -> dict[str, Any]:

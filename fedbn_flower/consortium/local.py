@@ -149,18 +149,17 @@ class LocalFederation:
         """Run a command, such as ``flwr run``, as a user of this federation."""
         return subprocess.run(command, check=False, env=self.environment, capture_output=quiet, text=True)
 
-    def runs(self) -> dict[str, str]:
-        """The status of every run by its id, as ``flwr list`` has it: ``running``, ``finished:failed``."""
+    def runs(self, but: Collection[str] = ()) -> dict[str, str]:
+        """The status of runs by their id, as ``flwr list`` has it: ``running``, ``finished:failed``."""
         listed = json.loads(self._do("flwr", "list", "local", "--format", "json"))
-        return {run["run-id"]: run["status"] for run in listed["runs"]}
+        return {run["run-id"]: run["status"] for run in listed["runs"] if run["run-id"] not in but}
 
     def all_complete(self, but: Collection[str] = ()) -> bool:
         """Wait for the runs to end, but for those named; whether all completed. Others are told on stderr."""
-        while True:
-            runs = {run: status for run, status in self.runs().items() if run not in but}
-            if all(status.startswith("finished") for status in runs.values()):
-                break
+        runs = self.runs(but)
+        while not all(status.startswith("finished") for status in runs.values()):
             time.sleep(1)
+            runs = self.runs(but)
         others = {run: status for run, status in runs.items() if status != "finished:completed"}
         for run, status in others.items():
             print(f"run {run}: {status}", file=sys.stderr)

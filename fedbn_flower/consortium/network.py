@@ -118,6 +118,5 @@ def _unchecked(host: str, port: int) -> x509.Certificate | None:
 
 def of_clock(address: str) -> Finding:
     """Compare the clocks."""
-    found = off(address) or "as"
-    remedy = "" if found == "as" else "set it, and keep it by NTP: timedatectl set-ntp true"
-    return Finding("clock", f"{found} the SuperLink's", remedy)
+    remedy = "set it, and keep it by NTP: timedatectl set-ntp true" if (found := off(address)) else ""
+    return Finding("clock", f"{found or 'as'} the SuperLink's", remedy)

@@ -30,8 +30,7 @@ def new(arguments: Sequence[str]) -> int:
     places = {"NAME": name, "PACKAGE": (package := name.replace("-", "_")), "VERSION": __version__}
     taken = {*kwlist, *sys.stdlib_module_names, *packages_distributions(), *OURS}
     if not re.fullmatch(NAME, name) or not name[0].isalpha() or package in taken:
-        wanted = "small letters, digits and -, as my-study, and not the name of a package that is there"
-        raise not_allowed("new", name, wanted)
+        raise not_allowed("new", name, "small letters, digits and -, as my-study; no name of a package")
     folder = Path(name)
     if folder.exists():
         raise not_allowed("new", name, "a name of which there is no folder yet")

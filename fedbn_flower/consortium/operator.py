@@ -220,8 +220,9 @@ def _registered_before(folder: Path, consortium: Consortium, name: str, error: U
     ours, known = [site.node for site in consortium.sites.values()], nodes(folder)
     found = [node for node in known if node not in ours and known[node]["status"] != UNREGISTERED]
     if len(found) != 1:
-        again = f"{name}: a key that was taken out is not taken again; ./join --new-key there, and replace it"
-        raise UserError(again) from None
+        raise UserError(
+            f"{name}: its key was taken out once; ./join --new-key there, and replace it"
+        ) from None
     return found[0]
 
 

@@ -65,10 +65,9 @@ def superlink(address: str, folder: Path, key: Path, database: Path) -> list[str
     """Return the command line of a SuperLink with the certificates of a folder."""
     host, port = address.rsplit(":", 1)
     return [
-        program("flower-superlink"), "--host", host, "--port", port,
+        program("flower-superlink"), "--host", host, "--port", port, "--enable-supernode-auth",
         "--ssl-ca-certfile", str(folder / CA_CERTIFICATE), "--ssl-certfile", str(folder / SERVER_CERTIFICATE),
-        "--ssl-keyfile", str(key), "--enable-supernode-auth", "--database", str(database),
-        "--disable-runtime-dependency-installation",
+        "--ssl-keyfile", str(key), "--database", str(database), "--disable-runtime-dependency-installation",
     ]  # fmt: skip
 
 
@@ -95,8 +94,7 @@ def become(command: list[str], home: Path) -> NoReturn:
     """Run a command in the place of this process; what it writes is not for everybody on this machine."""
     sys.stdout.flush()
     os.umask(os.umask(0o027) | 0o027)
-    with os_errors_as_user_errors(Path(command[0]).name, f"start {command[0]!r}"):
-        os.execve(command[0], command, environment(home))
+    os.execve(command[0], command, environment(home))
 
 
 def script(name: str, **places: str) -> str:

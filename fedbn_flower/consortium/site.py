@@ -76,9 +76,15 @@ class AtSite(KitFolder):
         return Path(os.environ.get("CREDENTIALS_DIRECTORY") or self.own) / KEY
 
     @property
+    def kept(self) -> Path:
+        """The folder of what it keeps: where systemd has it for the unit, if this user can look, or here."""
+        by_unit = UNIT_STATE if has_unit(self) and os.access(UNIT_STATE, os.X_OK) else self.own
+        return Path(os.environ.get("STATE_DIRECTORY") or by_unit)
+
+    @property
     def state(self) -> Path:
         """The folder of memories and the ledger."""
-        return Path(os.environ.get("STATE_DIRECTORY") or self.own) / "state"
+        return self.kept / "state"
 
     @property
     def cache(self) -> Path:
@@ -88,7 +94,7 @@ class AtSite(KitFolder):
     @property
     def audit(self) -> Path:
         """The folder of the audit log."""
-        return Path(os.environ.get("STATE_DIRECTORY") or self.own) / AUDIT
+        return self.kept / AUDIT
 
     @property
     def admitted(self) -> Admitted | None:
@@ -233,6 +239,8 @@ def run(at: AtSite) -> None:
         When another one runs with this kit.
     """
     command = at.command()
+    if at.kept == UNIT_STATE and "STATE_DIRECTORY" not in os.environ:  # with files of another user in it
+        raise UserError(f"run: {UNIT} runs this kit; systemctl start {UNIT}")
     at.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     if (lock := locked(at)) is None:
         raise UserError(f"run: a SuperNode of this site runs ({str(at.state / LOCK)!r}); stop it first")
@@ -253,8 +261,7 @@ def locked(at: AtSite) -> int | None:
 
 def runs(at: AtSite) -> bool:
     """Return whether a SuperNode runs with this kit, as far as this user can see."""
-    lock_file = at.state / LOCK
-    if not os.access(lock_file if os.path.lexists(lock_file) else at.state, os.W_OK):
+    if not os.access(at.state / LOCK, os.W_OK):  # none is made: it would be of this user
         return False
     if (lock := locked(at)) is not None:
         os.close(lock)
@@ -263,6 +270,7 @@ def runs(at: AtSite) -> bool:
 
 def leave(at: AtSite) -> None:
     """Stop, and remove key, memories, ledger and cache; the audit log stays."""
+    log = at.audit
     if not os.geteuid() and has_unit(at) and BOOTED.is_dir():
         for words in (["disable", "--now", UNIT], ["clean", "--what=cache", UNIT]):
             subprocess.run(["systemctl", *words], check=False)
@@ -275,7 +283,7 @@ def leave(at: AtSite) -> None:
         shutil.rmtree(at.own / name, ignore_errors=True)
     for name in (KEY, ADMITTED, SETTINGS, STUDIES, UNIT):
         (at.own / name).unlink(missing_ok=True)
-    print(f"left; the audit log is in {at.audit}. Tell the operator that {at.kit.site} has left")
+    print(f"left; the audit log is in {log}. Tell the operator that {at.kit.site} has left")
 
 
 def admit_study(at: AtSite, file: Path) -> None:

@@ -219,7 +219,7 @@ def test_a_key_that_is_registered_when_the_command_is_ended_is_found_again(folde
     operator.remove(folder, "lyon")
     operator.add(folder, "lyon")
     assert main(["consortium", "admit", str(folder), line]) == 0
-    assert "lyon: a key that was taken out is not taken again; ./join --new-key" in capsys.readouterr().out
+    assert "lyon: its key was taken out once; ./join --new-key" in capsys.readouterr().out
     assert superlink.status == {"1": "unregistered"}
 
 

@@ -316,7 +316,13 @@ def test_two_kits_of_a_machine_leave_each_other_alone(folder, tmp_path, monkeypa
     for at in kits:
         site.join(at, tmp_path, None, False, None)
     site.start(kits[0])
+    assert kits[0].state == state / "state"  # where its ledger is, for who looks at it and does not run it
+    assert kits[1].state == kits[1].own / "state"
+    with pytest.raises(UserError, match="run: .* runs this kit; systemctl start"):
+        site.run(kits[0])
     (state / "state").mkdir()
+    assert not site.runs(kits[0])
+    assert not [*(state / "state").iterdir()]
     with pytest.raises(UserError, match="unit: .* is of another kit: ./leave there, or start"):
         site.start(kits[1])
     site.leave(kits[1])
