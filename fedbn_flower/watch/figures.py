@@ -1,6 +1,7 @@
 """The pictures: Bokeh's figures, as the page embeds them."""
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from math import isfinite, nan
 from textwrap import fill
 from typing import Any
@@ -27,6 +28,8 @@ COLOURS = Category10[10]
 DASHES = ("solid", "dashed", "dotted")
 """Of the lines after the tenth, and after the twentieth."""
 LOOK = {"tools": "pan,box_zoom,wheel_zoom,reset", "sizing_mode": "stretch_width", "toolbar_location": "above"}
+DIGITS = {"$snap_y": "printf", "@image": "printf"}
+"""Of numbers under the mouse as many as count, however small they are."""
 MOST_NAMES = 40
 """Sites whose names stand beside a heat map."""
 LINES, BANDS, DOTS = "lines", "bands", "dots"
@@ -35,8 +38,9 @@ COLUMNS = {LINES: "xs ys name colour dash alpha width", BANDS: "xs ys colour", D
 
 
 def swatches(lines: Sequence[str]) -> dict[str, str]:
-    """Return the colour of each line by its name."""
-    return {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(lines)}
+    """Return by its name what shows the colour of each line: with gaps, where it is dashed."""
+    dashed = (f"repeating-linear-gradient(90deg, {c} 0 .2rem, transparent .2rem .3rem)" for c in COLOURS)
+    return dict(zip(lines, cycle([*COLOURS, *dashed]), strict=False))
 
 
 def data_of(lines: Sequence[Line], window: int = 1) -> dict[str, dict[str, list[Any]]]:
@@ -77,8 +81,10 @@ def curves(data: Mapping[str, Any], axis: str, metric: str, logs: tuple[bool, bo
     if has_legend(data):
         items = [LegendItem(label={"field": "name"}, renderers=[drawn])]
         plot.add_layout(Legend(items=items, spacing=0, padding=4, location="left"), "below")
-    told = [("", "@name"), (axis, "$snap_x{0.[000]}"), (metric, "$snap_y{0.[000000]}")]
-    plot.add_tools(HoverTool(renderers=[drawn, single], tooltips=told, line_policy="nearest"))
+    told = [("", "@name"), (axis, "$snap_x{0.[000]}"), (metric, "$snap_y{%.9g}")]
+    plot.add_tools(
+        HoverTool(renderers=[drawn, single], tooltips=told, formatters=DIGITS, line_policy="nearest")
+    )
     plot.xaxis.axis_label, plot.yaxis.axis_label = axis, heading(metric)
     if axis == ROUND and not logs[0]:
         plot.xaxis[0].ticker.min_interval = 1
@@ -99,8 +105,8 @@ def heat_map(grid: Any, names: Sequence[str], metric: str, dark: bool) -> Any:
         "site": names,
     }
     drawn = plot.image(x=0.5, y="y", dw=rounds, dh=1, color_mapper=colours, source=ColumnDataSource(lines))
-    told = [("round", "$x{0}"), ("site", "@site"), (metric, "@image{0.[000000]}")]
-    plot.add_tools(HoverTool(renderers=[drawn], tooltips=told))
+    told = [("round", "$x{0}"), ("site", "@site"), (metric, "@image{%.6g}")]
+    plot.add_tools(HoverTool(renderers=[drawn], tooltips=told, formatters=DIGITS))
     plot.xaxis.axis_label, plot.yaxis.axis_label = "round", "site"
     plot.xaxis[0].ticker.min_interval = 1
     plot.yaxis.ticker = FixedTicker(ticks=list(range(0, rows, 1 + rows // MOST_NAMES)))

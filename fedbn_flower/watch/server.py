@@ -144,7 +144,8 @@ class Handler(BaseHTTPRequestHandler):
                 index.refresh()
                 tag, asked = f'"{self.server.stamp(name)}"', Asked.read(query)
                 if missing := [run for run in (*asked.run, asked.of) if run and run not in index.entries]:
-                    self._send(HTTPStatus.NOT_FOUND, f"The folder of {missing[0]} has gone.")
+                    why = index.damaged.get(missing[0], f"The folder of {missing[0]} has gone.")
+                    self._send(HTTPStatus.NOT_FOUND, why)
                 elif self.headers.get("If-None-Match") == tag:
                     self._send(HTTPStatus.NOT_MODIFIED, "", tag=tag)
                 else:

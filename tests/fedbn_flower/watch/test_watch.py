@@ -20,7 +20,7 @@ pytest.importorskip("bokeh", reason="needs the extra watch")
 
 from fedbn_flower.watch.command import index_of
 from fedbn_flower.watch.curves import ROUND, line_of, smoothed
-from fedbn_flower.watch.figures import data_of
+from fedbn_flower.watch.figures import data_of, swatches
 from fedbn_flower.watch.server import Server
 from tests.fedbn_flower.results.written import change_run
 
@@ -316,6 +316,18 @@ def test_a_single_round_is_a_dot(tmp_path):
     change_run(tmp_path / "run", {"rounds": 0})  # a Flower app's: how many there will be is not known
     with served(tmp_path) as server:
         assert _fact(get(server, "facts?of=run")[1], "rounds") == "1"
+
+
+def test_a_run_that_cannot_be_read_is_not_said_to_have_gone(runs):
+    (runs / "avg-0" / "summary.json").write_text("{")
+    with served(runs) as server:
+        status, text, _ = get(server, "facts?of=avg-0")
+    assert status == 404
+    assert "summary.json' cannot be read" in text
+
+
+def test_each_of_twenty_lines_has_a_sign_of_its_own():
+    assert len({*swatches(list(map(str, range(20)))).values()}) == 20
 
 
 def test_an_axis_without_values_is_said(runs):
