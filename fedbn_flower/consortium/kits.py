@@ -166,9 +166,8 @@ def write_superlink(folder: Path, consortium: Consortium) -> None:
         "superlink/compose.yaml": script("superlink-compose", **places),
         "superlink/install": script("install"),
     }
-    with os_errors_as_user_errors("folder", f"write to {str(folder)!r}"):
-        write_all(folder, files)
-        (folder / "superlink/install").chmod(0o755)
+    write_all(folder, files)
+    (folder / "superlink/install").chmod(0o755)
 
 
 def write_kit(to: Path, content: bytes) -> str:

@@ -12,7 +12,7 @@ import tomli_w
 from cryptography.hazmat.primitives.serialization import PrivateFormat, load_ssh_private_key
 from pydantic import Field
 
-from ..core.errors import UserError, not_allowed, os_errors_as_user_errors
+from ..core.errors import UserError, not_allowed
 from ..core.files import write_atomically
 from ..core.text import visible
 from ..core.version import __version__
@@ -161,15 +161,14 @@ def join(
     """
     kit = at.kit
     safe_path("kit", at.folder)
-    with os_errors_as_user_errors("kit", f"write to {str(at.own)!r}"):
-        at.own.mkdir(mode=0o755, exist_ok=True)
-        at.cache.mkdir(mode=0o700, exist_ok=True)  # decoded data, of whoever looks at them first
-        _set(at, data, port)
-        if new_key_wanted or not (at.own / KEY).exists():
-            write_key(at.own / KEY, new_key(), PrivateFormat.OpenSSH)
-        if not (at.own / STUDIES).exists():
-            write_atomically(at.own / STUDIES, "")
-        write_atomically(at.own / UNIT, supernode_unit(str(at.folder)))
+    at.own.mkdir(mode=0o755, exist_ok=True)
+    at.cache.mkdir(mode=0o700, exist_ok=True)  # decoded data, of whoever looks at them first
+    _set(at, data, port)
+    if new_key_wanted or not (at.own / KEY).exists():
+        write_key(at.own / KEY, new_key(), PrivateFormat.OpenSSH)
+    if not (at.own / STUDIES).exists():
+        write_atomically(at.own / STUDIES, "")
+    write_atomically(at.own / UNIT, supernode_unit(str(at.folder)))
     print(f"consortium {kit.consortium}, site {kit.site}, partition {kit.partition_id}")
     print(f"the authority, to compare over the telephone: {authority_fingerprint(at.authority)}")
     if admitted is not None:

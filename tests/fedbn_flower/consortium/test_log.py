@@ -282,6 +282,22 @@ def test_a_full_disk_leaves_the_log_as_it_was(tmp_path):
     assert len(checked(tmp_path)) == 2
 
 
+@pytest.mark.parametrize("rest", ["", '{"when": "20'])
+def test_what_a_kill_has_left_bars_no_start(rest, written):
+    """A SuperNode starts where the doctor finds nothing; the first answer mends this."""
+    head = (written / "head").read_text()
+    append(written, LINE)
+    (written / "head").write_text(head)
+    with (written / "audit.jsonl").open("a") as file:
+        file.write(rest)
+    with pytest.raises(UserError, match="the last were added"):
+        checked(written)
+    assert len(checked(written, after_a_kill=True)) == 5
+    (written / "head").write_text(f"4 {'0' * 64}\n")
+    with pytest.raises(UserError, match="audit: "):
+        checked(written, after_a_kill=True)
+
+
 def test_a_kill_between_a_line_and_the_head_is_mended(written):
     head = (written / "head").read_text()
     append(written, LINE)
