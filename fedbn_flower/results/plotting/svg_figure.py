@@ -17,6 +17,8 @@ from ...core.files import json_text
 
 _SVG: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "fedbn-flower"}
 _GROUP_ID = re.compile(r'(<g) id="[^"]*"')
+_PLACES, _DIGITS = re.compile(r' (?:d|x|y|transform)="[^"]*"'), re.compile(r"(?<=\.\d\d)\d+")
+_FONTS = re.compile(r"'DejaVu Sans'[^;\"]*")  # a page has its own
 _POINTS = 72  # of an inch
 MOST_TOLD = 100  # points of a line that a page tells under the mouse
 _ID = re.compile(r'(\bid="|href="#|url\(#)')
@@ -52,9 +54,10 @@ class InlineFigure(Figure):
             self._save(buffer, format="svg", transparent=True, metadata={"Date": None})
         svg = buffer.getvalue()
         svg = svg[svg.index("<svg") :].replace("#000000", "currentColor")
-        if tells and (told := self.told()):
-            text = escape(json_text(told), quote=False).replace("'", "&#39;")
-            svg = f"<svg data-told='{text}'{svg[4:]}"
+        if tells:
+            svg = _FONTS.sub("sans-serif", _PLACES.sub(lambda found: _DIGITS.sub("", found[0]), svg))
+            text = escape(json_text(self.told()), quote=False).replace("'", "&#39;")
+            svg = f"<svg data-told='{text}'{svg[4:]}" if text != "[]" else svg
         svg = re.sub(r"\s*<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
         svg = _GROUP_ID.sub(r"\1", svg)
         return _ID.sub(rf"\1{name}-", svg)

@@ -45,6 +45,7 @@ def test_what_a_page_tells_of_a_line_is_where_it_is_drawn(tmp_path):
     for place in zip(*lines[0][3:5], strict=True):
         assert min(np.hypot(*np.subtract(place, one)) for one in drawn) < 0.1
     assert "data-told" not in figure.as_svg("it", tells=False)
+    assert len(svg) < len(figure.as_svg("it", tells=False))  # hundredths of a point, and the page's font
 
 
 def test_a_page_tells_the_site_of_a_bar_and_of_no_line_that_only_helps():
