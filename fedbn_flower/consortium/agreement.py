@@ -207,7 +207,7 @@ def toml_of(path: Path) -> dict[str, Any]:
         When it cannot be read.
     """
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_text("utf-8-sig"))  # some editors begin it with a mark
     except (OSError, ValueError) as error:
         raise UserError(f"{path.name}: cannot read {str(path)!r} ({error})") from None
 

@@ -19,27 +19,27 @@ AHEAD, BEHIND = 5.0, 300.0
 WAIT = 10.0  # seconds
 
 
-def seconds_ahead(address: str) -> float:
-    """Return by how many seconds at least this clock is ahead of a server's at ``HOST:PORT``; 0 if unknown.
+def answer(address: str) -> tuple[int, float]:
+    """Return the status of an answer of ``HOST:PORT``, and by how many seconds at least this clock is ahead.
 
-    It is negative if this clock is behind. Only the ``Date`` of an answer is read. The certificate is not
-    checked, since whether it is valid yet, or still, depends on the clock.
+    The seconds are negative if it is behind; both are 0 if unknown. Only the ``Date`` of the answer is read.
+    The certificate is not checked, since whether it is valid yet, or still, depends on the clock.
     """
     unchecked = ssl.create_default_context()
     unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
     with contextlib.suppress(OSError, HTTPException, TypeError, ValueError):
         connection = HTTPSConnection(address, timeout=WAIT, context=unchecked)
         before = time.time()
-        connection.request("HEAD", "/")
-        there = parsedate_to_datetime(connection.getresponse().headers["Date"]).timestamp()
-        after = time.time()
-        return max(before - (there + 1), 0.0) + min(after - there, 0.0)  # a Date has whole seconds
-    return 0.0
+        connection.request("HEAD", "/v1/fleet/")  # which a proxy passes on
+        response = connection.getresponse()
+        there = parsedate_to_datetime(response.headers["Date"]).timestamp()
+        # a Date has whole seconds
+        return response.status, max(before - (there + 1), 0.0) + min(time.time() - there, 0.0)
+    return 0, 0.0
 
 
-def off(address: str) -> str:
-    """Return by how much this clock is off a server's, such as ``0 h 6 min 0 s behind``; empty if not."""
-    ahead = seconds_ahead(address)
+def off(ahead: float) -> str:
+    """Return by how much this clock is off, such as ``0 h 6 min 0 s behind``; empty if not."""
     if -BEHIND <= ahead <= AHEAD:
         return ""
     minutes, seconds = divmod(round(abs(ahead)), 60)
@@ -51,7 +51,7 @@ def main() -> int:
     if len(sys.argv) != 2:
         print("usage: python -m fedbn_flower.consortium.clock HOST:PORT", file=sys.stderr)
         return 2
-    if not (found := off(sys.argv[1])):
+    if not (found := off(answer(sys.argv[1])[1])):
         return 0
     told = f"error: this machine's clock is {found} that of {sys.argv[1]}, which refuses SuperNodes more than"
     remedy = "5 s ahead or 5 min behind: set it, and keep it by NTP (timedatectl set-ntp true)"

@@ -11,7 +11,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from cryptography import x509
 
-from .clock import off
+from .clock import answer, off
 from .findings import Finding
 
 WAIT = 10.0
@@ -44,8 +44,12 @@ def of_the_way(address: str, authority: Path, otherwise: str = AT_SITE) -> Itera
         yield Finding("port", told, otherwise)
         return
     yield Finding("port", f"{port} is reached")
-    yield of_clock(address)
+    status, ahead = answer(address)
+    remedy = "set it, and keep it by NTP: timedatectl set-ntp true" if (found_off := off(ahead)) else ""
+    yield Finding("clock", f"{found_off or 'as'} the SuperLink's", remedy)
     yield of_tls(host, int(port), authority)
+    if status in (502, 504):
+        yield Finding("SuperLink", f"a proxy answers {status} in its place: nothing is behind it", otherwise)
 
 
 def of_name(host: str) -> Finding:
@@ -114,9 +118,3 @@ def _unchecked(host: str, port: int) -> x509.Certificate | None:
     with suppress(OSError, ValueError):
         return x509.load_pem_x509_certificate(ssl.get_server_certificate((host, port), timeout=WAIT).encode())
     return None
-
-
-def of_clock(address: str) -> Finding:
-    """Compare the clocks."""
-    remedy = "set it, and keep it by NTP: timedatectl set-ntp true" if (found := off(address)) else ""
-    return Finding("clock", f"{found or 'as'} the SuperLink's", remedy)

@@ -33,7 +33,7 @@ STUDY = {
 
 class Answer(BaseHTTPRequestHandler):
     def do_HEAD(self):
-        self.send_response_only(403)
+        self.send_response_only(self.server.status)
         now = datetime.now(UTC) + self.server.ahead
         self.send_header("Date", format_datetime(now, usegmt=True))
         self.end_headers()
@@ -47,9 +47,9 @@ def serve():
     """A function that starts a server, with the certificate of a folder if there is one; returns its port."""
     serving = []
 
-    def start(folder=None, ahead=0):
+    def start(folder=None, ahead=0, status=403):
         server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-        server.ahead = timedelta(seconds=ahead)
+        server.ahead, server.status = timedelta(seconds=ahead), status
         server.handle_error = lambda *_: None
         if folder:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -80,6 +80,14 @@ def test_nothing_is_wrong_on_a_good_way(folder, serve):
     findings = [*network.of_the_way(f"localhost:{serve(folder)}", folder / "ca.crt")]
     assert [one.what for one in findings] == ["name", "port", "clock", "TLS"]
     assert not [one for one in findings if one.remedy]
+
+
+def test_a_proxy_in_front_of_a_superlink_that_does_not_run(folder, serve):
+    """The port is reached, its certificate is right, and nobody would answer."""
+    port = serve(folder, status=502)
+    for otherwise in (network.AT_SITE, network.AT_OPERATOR):
+        line = wrong(network.of_the_way(f"localhost:{port}", folder / "ca.crt", otherwise))
+        assert line.endswith(f"a proxy answers 502 in its place: nothing is behind it; {otherwise}")
 
 
 def test_a_name_that_nobody_knows(folder, monkeypatch):

@@ -13,6 +13,7 @@ from fedbn_flower.consortium.agreement import BOUNDS, read, write
 from fedbn_flower.consortium.fit import of_bounds, study_config
 from fedbn_flower.consortium.kits import make_kit
 from fedbn_flower.consortium.site import locked
+from fedbn_flower.consortium.studies import study_digest
 from fedbn_flower.core.partition_id import name_of_data
 from fedbn_flower.site.ledger import Entry, SiteLedger, path_of_ledger
 
@@ -71,6 +72,12 @@ def test_a_study_is_compared_with_each_bound_in_a_line(bounds, keys, changed, to
     (first, *others) = of_bounds(study_config({**keys, **changed}), bounds)
     assert re.match(told.replace("(", r"\(").replace(")", r"\)"), first.remedy), first
     assert not [one for one in others if one.remedy]
+
+
+def test_a_study_that_windows_has_saved_is_the_same(tmp_path):
+    study = written(tmp_path / "study.toml")
+    (tmp_path / "other.toml").write_bytes(study.read_text().replace("\n", "\r\n").encode("utf-8-sig"))
+    assert study_digest(tmp_path / "other.toml") == study_digest(study)
 
 
 def test_no_bound_is_left_out():
