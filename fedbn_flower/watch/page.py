@@ -200,7 +200,7 @@ def runs_table(index: Index, asked: Asked) -> str:
 
 def real_differences(index: Index, asked: Asked) -> str:
     """Return which runs of those ticked differ in more than their seed, by tests, as a sweep's table does."""
-    return _tested(tuple(e for e in ticked(asked, index.chosen(asked.where)) if e.run.summary.rounds))
+    return _tested(tuple(e for e in ticked(asked, index.chosen(asked.where)) if e.state == "ended"))
 
 
 @lru_cache(KEPT)

@@ -25,7 +25,7 @@ from fedbn_flower.watch.server import Server
 from tests.fedbn_flower.results.written import change_run
 
 from .browser import IN_A_BROWSER
-from .folders import SITES, add_round, append, write_run
+from .folders import SITES, add_round, append, write_run, write_summary
 
 MARKUP = "<img src=x onerror=alert(1)>&"
 
@@ -343,6 +343,8 @@ def test_which_differences_are_real_is_told_by_tests_over_seeds(tmp_path):
         write_run(tmp_path / f"avg-{seed}", (0.25, avg[seed]), seed=seed)
         write_run(tmp_path / f"yogi-{seed}", (0.25, yogi[seed]), seed=seed, strategy="fedyogi")
     write_run(tmp_path / "runs-on", (0.25,), strategy="fedadam")
+    for seed in range(5):  # what one that stopped had found by then is no result, as in grid.md
+        write_summary(write_run(tmp_path / f"died-{seed}", (0.25,), seed=seed, strategy="fedadam"), 1, 0.25)
     interval = ttest_rel(avg, yogi).confidence_interval()
     with served(tmp_path) as server:
         status, text, _ = get(server, "real")
