@@ -7,9 +7,10 @@ One run, or a grid of strategies x clients x objectives x seeds where a flag has
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from shlex import join
 
 if find_spec("flwr") is None:
-    install = f"{sys.executable} -m pip install -e {Path(__file__).resolve().parent}"
+    install = join([sys.executable, "-m", "pip", "install", "-e", str(Path(__file__).resolve().parent)])
     lacks = f"{sys.executable} lacks the packages of fedbn-flower"
     print(f"error: {lacks}; run it with .venv/bin/python, or install them: {install}", file=sys.stderr)
     sys.exit(2)

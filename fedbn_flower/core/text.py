@@ -41,7 +41,11 @@ def number_of(count: int, thing: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a time as ``45 s``, ``12 min`` or ``3.5 h``."""
+    """Return a time in one of three units.
+
+    >>> duration(45.04), duration(89.9), duration(90), duration(5399), duration(5400)
+    ('45 s', '89.9 s', '2 min', '90 min', '1.5 h')
+    """
     longer = f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
     return f"{seconds:.3g} s" if seconds < 90 else longer
 

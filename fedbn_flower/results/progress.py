@@ -295,7 +295,7 @@ def summary_table(config: RunConfig, summary: Summary) -> Table:
     clients = summary.clients
     said = filter(None, [tested_on([summary]), over_labels([config.problem])])
     title = f"{cell_name(config)}: {number_of(summary.rounds, 'round')}{best}"
-    table = Table(title=title, caption="; ".join(said) or None)
+    table = Table(title=escape(title), caption=escape("; ".join(said)) or None)
     first = {
         **(summary.global_ or next(iter(clients.values()), summary.mean or {})),
         **(summary.pooled or {}),

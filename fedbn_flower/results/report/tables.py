@@ -168,7 +168,7 @@ class Table:
 
     def terminal(self, title: str = "") -> TerminalTable:
         """Return the table for a terminal."""
-        table = TerminalTable(title=title, box=box.SIMPLE_HEAD)
+        table = TerminalTable(title=in_markup(title), box=box.SIMPLE_HEAD)
         for i, name in enumerate(self.header):
             justify: Literal["left", "right"] = "left" if i < self.words else "right"
             overflow: Literal["fold", "ellipsis"] = "fold" if self.has_sentences else "ellipsis"

@@ -10,8 +10,11 @@ import rich
 from rich.console import Console
 from rich.text import Text
 
+from fedbn_flower.config.making import run_config
 from fedbn_flower.records.events import Observer, observed
+from fedbn_flower.records.summary import Summary
 from fedbn_flower.results import progress
+from fedbn_flower.results.report.tables import Table
 from fedbn_flower.runtime.grid import InlineGrid
 from fedbn_flower.server.federation import Federation
 from fedbn_flower.strategies import PhaseReport
@@ -247,3 +250,13 @@ def test_the_accuracy_of_a_rare_event_does_not_lead(tmp_path, capsys, configured
             observer.on_round(result(1, values, metric_names=told.metrics))
     assert bar._bar.tasks[0].fields["metric"].startswith(f"{first} ")
     assert f"round 1/2  {first} " in capsys.readouterr().out
+
+
+def test_a_class_or_site_that_is_called_like_markup_is_told_as_it_is():
+    told = Console(file=io.StringIO(), width=200)
+    classes = {"names": ["[/x]", "b"], "examples": [9, 1], "accuracy": [1.0, 0.0]}
+    of = {"mean": {"accuracy": 0.9}, "compared-by": "accuracy", "eval-data": "local", "per-class": classes}
+    told.print(progress.summary_table(run_config({}), Summary.model_validate(of)))
+    Table(["site"], [["[b]"]]).show(told, "no value at [/y]")
+    shown = " ".join(told.file.getvalue().split())
+    assert all(text in shown for text in ("90.0 % are '[/x]'", "[b]", "no value at [/y]"))

@@ -45,6 +45,7 @@ VALUES = {
         ("lacking<1", False),
         ('lacking=""', False),
         ('run = "a/fedyogi-seed0"', True),
+        ('strategy~"\'"', False),
     ],
 )
 def test_a_filter_lets_through(text, holds):
@@ -52,9 +53,16 @@ def test_a_filter_lets_through(text, holds):
 
 
 def test_a_filter_that_cannot_be_read_is_one_line():
-    for text in ("(seed=0", "seed=", "=0", "seed=0)", "and seed=0", "seed>many", "seed=0 or", "'"):
-        with pytest.raises(UserError, match=r"where: .* is not allowed.*expected"):
+    wrong = {
+        "(seed=0": "(seed=0", "seed=": "=", "=0": "=0", "seed=0)": ")", "and seed=0": "and seed=0", "'": "'",
+        "seed=0 or": "its end", "a=1) or (a=2": ") or (a=2", "seed= and seed>0": "= and seed>0", "()": "()",
+    }  # fmt: skip
+    for text, at in wrong.items():
+        with pytest.raises(UserError) as refused:
             Query.parse(text)
+        assert str(refused.value).startswith(f"where: {text!r} is not allowed at {at!r}; expected KEY=VALUE")
+    with pytest.raises(UserError, match="where: seed>'many' is not allowed; expected a number after '>'"):
+        Query.parse("seed>many")
 
 
 @pytest.fixture
