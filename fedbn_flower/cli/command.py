@@ -71,8 +71,13 @@ def _main(arguments: Sequence[str], is_process: bool) -> int:
             job = parse_command_line(arguments)
             from .jobs import run
         return run(job, is_process)
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (UserError, ImportError) as error:
+        told = str(error)
+        if isinstance(error, ImportError):
+            if (package := (error.name or "").partition(".")[0]) not in ("flwr", "torch"):
+                raise
+            told = f"{package}: {error}; pip install fedbn-flower=={__version__} installs one that fits"
+        print(f"error: {told}", file=sys.stderr)
         return USER_ERROR
     except KeyboardInterrupt as interrupt:
         for number in STOPPING if is_process else ():

@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import pytest
 import tomli_w
 
+from fedbn_flower import annexes
 from fedbn_flower.cli import main
 from fedbn_flower.config.making import run_config
 from fedbn_flower.consortium import authority, doctor, log, machine, network, operator
@@ -187,6 +188,23 @@ def test_other_versions():
     assert "agreed on 9.0; pip install no-such-package==9.0" in wrong(
         machine.of_versions({"no-such-package": "9.0"})
     )
+
+
+@pytest.mark.parametrize("name", ["flwr.app", "torch", "fedbn_flower.nosuch"])
+def test_a_version_that_cannot_be_imported_is_one_line(name, monkeypatch, capsys):
+    """Of Flower or PyTorch: nothing of ours can start with it. A fault of ours is none of theirs."""
+
+    def load(*_):
+        raise ImportError(f"cannot import name 'x' from {name!r}", name=name)
+
+    monkeypatch.setattr(annexes, "load", load)
+    if name.startswith("fedbn"):
+        with pytest.raises(ImportError):
+            main(["doctor"])
+        return
+    assert main(["doctor"]) == 2
+    told = f"error: {name[:5].rstrip('.')}: cannot import name 'x' from {name!r}; pip install fedbn-flower=="
+    assert capsys.readouterr().err.startswith(told)
 
 
 def admit(folder, site, **changed):

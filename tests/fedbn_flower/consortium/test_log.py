@@ -124,6 +124,19 @@ def test_a_site_answers_runs_of_admitted_studies_alone(study, tmp_path, caplog):
     assert "0.25" not in (folder / "audit.jsonl").read_text()
 
 
+@pytest.mark.parametrize(
+    ("bound", "key"), [({"secagg-required": True}, "secagg"), ({"dp-required": "local"}, "dp")]
+)
+def test_a_run_beyond_a_bound_is_refused_and_stands_in_the_log(bound, key, study, tmp_path):
+    (tmp_path / "studies").write_text(f"{study_digest(study)} first\n")
+    site = {"studies": str(tmp_path / "studies"), "audit": str(tmp_path / "audit"), **bound}
+    reason = client_app.app(*asked(site, **{wire.SERVER_ROUND: 1})).error.reason
+    assert reason.startswith(f"{key}: ")
+    (line,) = checked(tmp_path / "audit")
+    left = {"error": ["text", len(reason)]}
+    assert (line["outcome"], line["round"], line["left"]) == (f"refused: {key}", 1, left)
+
+
 def test_every_message_passes_the_owners_doors(tmp_path):
     """Also queries, before the run is read."""
     (tmp_path / "studies").write_text("")
