@@ -142,10 +142,9 @@ def swatch(colour: str) -> str:
 
 
 def metric_of(asked: Asked, entries: Sequence[Entry]) -> str:
-    """Return the metric that is drawn: the one asked for, else the first that leads a run and all have."""
-    leading = [entry.by_round for entry in entries] or ["loss"]
-    of_all = (name for name in leading if all(name in entry.columns for entry in entries))
-    return asked.metric or next(of_all, leading[0])
+    """Return the metric that is drawn: the one asked for, else of those that lead a run what most have."""
+    leading = dict.fromkeys(entry.by_round for entry in entries) or ["loss"]
+    return asked.metric or max(leading, key=lambda name: sum(name in entry.columns for entry in entries))
 
 
 def ticked(asked: Asked, entries: Sequence[Entry]) -> Sequence[Entry]:
@@ -177,7 +176,8 @@ def runs_page(index: Index, asked: Asked, standing: Standing | None) -> str:
     by = ["", *(key for key in differing(entries) if key != "seed")]
     known = "".join(f'<option value="{html(name)}">' for name in names)
     folder, where, sort = index.folder.resolve().name, html(asked.where), html(asked.sort)
-    chosen = choice("by", "groups by", by, asked.by) + of_curves(asked, metrics, metric_of(asked, entries))
+    metric = metric_of(asked, index.chosen(asked.where))
+    chosen = choice("by", "groups by", by, asked.by) + of_curves(asked, metrics, metric)
     curves = picture("curves", "Curves of the runs; their figures are in the table")
     parts = {"curves": curves, "table": runs_table(index, asked), "federation": federation, "chosen": chosen}
     body = ASSETS["runs"].format(folder=html(folder), where=where, sort=sort, known=known, **parts)

@@ -7,6 +7,7 @@ KEYS = {"folder-of": "run", "strategy": "fedavg", "client": "fedbn", "objective"
 METRICS = ("round", "seconds", "replies", "failures", "loss", "accuracy", "bytes-sent", "bytes-received")
 CLIENTS = ("round", "phase", "partition", "site", "num-examples", "loss", "accuracy")
 SITES = ("clear", "noisy")
+MARKUP = "<img src=x onerror=alert(1)>&"
 
 
 def write_run(folder, accuracies=(0.5, 0.75), rounds=2, names=SITES, **keys):

@@ -4,7 +4,6 @@ import base64
 import json
 import os
 import re
-import shutil
 import threading
 from contextlib import contextmanager
 from http.client import HTTPConnection
@@ -24,10 +23,7 @@ from fedbn_flower.watch.figures import data_of, swatches
 from fedbn_flower.watch.server import Server
 from tests.fedbn_flower.results.written import change_run
 
-from .browser import IN_A_BROWSER
-from .folders import SITES, add_round, append, write_run, write_summary
-
-MARKUP = "<img src=x onerror=alert(1)>&"
+from .folders import MARKUP, SITES, add_round, append, write_run, write_summary
 
 
 @contextmanager
@@ -51,15 +47,6 @@ def get(server, path, method="GET", token=None, body=None, **headers):
     text = answer.read().decode()
     connection.close()
     return answer.status, text, answer.headers
-
-
-@pytest.fixture
-def runs(tmp_path):
-    folder = tmp_path / "runs"
-    for seed, accuracy in enumerate((0.7512345678901234, 0.8125)):
-        write_run(folder / f"avg-{seed}", (0.5, accuracy), seed=seed)
-    write_run(folder / MARKUP, (0.25,), strategy="fedyogi", names=(MARKUP, "noisy"))
-    return folder
 
 
 def test_without_the_token_nothing_is_seen(runs):
@@ -330,6 +317,17 @@ def test_each_of_twenty_lines_has_a_sign_of_its_own():
     assert len({*swatches(list(map(str, range(20)))).values()}) == 20
 
 
+def test_what_most_runs_have_is_drawn_and_of_those_that_are_asked_for(runs):
+    """A run of an app, the first by its name, has a metric of its own."""
+    app = write_run(runs / "app", (0.5,), rounds=1, strategy="own")
+    (app / "metrics.csv").write_text("round,first\n1,0.5\n")
+    (app / "summary.json").write_text('{"rounds": 1, "mean": {"first": 0.5}, "compared-by": "first"}')
+    with served(runs) as server:
+        for where, metric in (("", "accuracy"), ("?where=strategy=own", "first")):
+            assert f'<option value="{metric}" selected>' in get(server, where)[1]
+            assert get(server, f"curves.csv{where}")[1].startswith(f"run,round,{metric},")
+
+
 def test_an_axis_without_values_is_said(runs):
     with served(runs) as server:
         for axis, said in (("seconds", "accuracy: no values by seconds"), ("round", "accuracy")):
@@ -418,78 +416,3 @@ def test_the_page_of_a_run_has_its_latest_rounds(tmp_path):
     assert "The last 50 rounds" in text
     rows = text.split("<tr>")[2:]
     assert [re.search(r'value="(\d+)', row)[1] for row in (rows[0], rows[-1])] == ["53", "4"]
-
-
-# ---- in a browser -----------------------------------------------------------------------------------
-
-CHANGE = "new Event('change', {bubbles: true})"
-SOURCE = "Bokeh.documents.map(one => one.get_model_by_name('lines')).find(Boolean).data"
-
-
-class TestInABrowser:
-    """In one browser, whose network ends at this machine."""
-
-    pytestmark = IN_A_BROWSER
-
-    def test_the_numbers_of_the_page_are_those_of_the_files(self, browser, runs):
-        with served(runs) as server:
-            browser.open(server.address)
-            assert browser.until(f"{SOURCE}.ys.length === 3")
-            values = "[...document.querySelectorAll('tbody data')].map(d => d.value)"
-            assert "0.7512345678901234" in browser.run(values)
-            assert browser.run(f"{SOURCE}.ys[{SOURCE}.name.indexOf('avg-0')]") == [0.5, 0.7512345678901234]
-            assert MARKUP in browser.run(f"{SOURCE}.name")
-            assert browser.run("document.querySelectorAll('img').length") == 0
-            where = "document.forms[0].elements.where"
-            browser.run(f"{where}.value = 'accuracy>0.8'; {where}.dispatchEvent({CHANGE})")
-            assert browser.until(f"{SOURCE}.name.join() === 'avg-1'")
-            assert browser.until("document.querySelectorAll('tbody tr').length === 1")
-            assert browser.run("document.documentElement.scrollWidth <= innerWidth")
-        assert browser.asked
-        assert {urlsplit(url).hostname for url in browser.asked if url.startswith("http")} == {"127.0.0.1"}
-        assert browser.console == []
-
-    def test_a_run_is_followed_killed_resumed_and_gone(self, browser, runs, monkeypatch):
-        monkeypatch.setattr("fedbn_flower.watch.index.AGAIN", 0)
-        live = write_run(runs / "live", (0.5,), rounds=200)
-        with served(runs) as server:
-            with FileLock(live / ".lock"):
-                browser.open(f"{server.address}run?of=live&sites=on")
-                assert browser.until("document.querySelector('dd').innerText === 'running'")
-                add_round(live, 2, 0.6123456789012345)
-                assert browser.until(f"{SOURCE}.ys[0].at(-1) === 0.6123456789012345")
-                assert browser.until("document.querySelector('[data-part=rounds] data').value === '2'")
-            assert browser.until("document.querySelector('dd').innerText === 'stopped'")
-            with FileLock(live / ".lock"):
-                for number in range(3, 201):
-                    add_round(live, number, 0.5 + number / 1000)
-                assert browser.until(f"{SOURCE}.ys[0].length === 200")
-                assert browser.run(f"{SOURCE}.ys[0].at(-1)") == 0.7
-                assert browser.until("document.querySelector('dd').innerText === 'running'")
-            shutil.rmtree(live)
-            assert browser.until("document.getElementById('status').innerText.includes('has gone')")
-        assert browser.console == []
-
-    def test_a_page_opened_before_the_first_round_has_what_the_rounds_bring(
-        self, browser, tmp_path, monkeypatch
-    ):
-        monkeypatch.setattr("fedbn_flower.watch.index.AGAIN", 0)
-        early = write_run(tmp_path / "early", (), rounds=3)
-        with served(tmp_path) as server:
-            browser.open(f"{server.address}run?of=early")
-            assert browser.until("document.querySelector('dd')?.innerText === 'stopped'")
-            add_round(early, 1, 0.5)
-            chosen = "document.forms[0].elements.metric.value + document.forms[0].elements.heat.value"
-            assert browser.until(f"{chosen} === 'accuracyaccuracy'")
-            assert browser.until(f"{SOURCE}.ys[0]?.at(-1) === 0.5")
-
-    @pytest.mark.parametrize("kind", ["svg", "png"])
-    def test_a_picture_is_saved(self, browser, runs, kind):
-        with served(runs) as server:
-            browser.open(f"{server.address}run?of=avg-0")
-            assert browser.until(f"{SOURCE}.ys.length === 1")
-            browser.run("HTMLAnchorElement.prototype.click = function () { window.saved ??= this.href; }")
-            browser.run("URL.createObjectURL = blob => { window.saved = blob.text(); return ''; }")
-            browser.run(f"document.querySelector('[data-save={kind}]').click()")
-            saved = browser.until("window.saved")
-        assert "<svg" in saved if kind == "svg" else saved.startswith("data:image/png")
