@@ -99,7 +99,7 @@ def sites(of: Federation, colours: Mapping[str, str]) -> str:
     values = {partition: v for partition in of.names for v in of.sites.of(partition)[1][-1:].tolist()}
     rows = [
         f'<th scope="row">{swatch(colours.get(name, ""))}{html(name)}</th>{data(answered.get(partition))}'
-        f"<td>{_behind(last, answered.get(partition), of.failed.get(partition, [])) if answered else ''}</td>"
+        f"<td>{_behind(last, answered, partition, of.failed.get(partition, []))}</td>"
         f"{data(values.get(partition), shown(metric, values.get(partition)))}"
         f"{data(len(of.failed.get(partition, [])))}"
         for partition, name in of.names.items()
@@ -111,10 +111,13 @@ def sites(of: Federation, colours: Mapping[str, str]) -> str:
     return f"<h2>Sites</h2>\n{table(head, rows)}<h2>Lost and refused answers</h2>\n{lost_answers}"
 
 
-def _behind(last: int, answered: int | None, failed: Sequence[Mapping[str, str]]) -> str:
-    """Return since when a site is missing, asked or not; empty if it has answered in the last round."""
+def _behind(last: int, answered: Mapping[int, int], of: int, failed: Sequence[Mapping[str, str]]) -> str:
+    """Return since when a site is missing, asked or not; empty if it has answered in the last round.
+
+    And where only sums are seen, so that nobody is known to have answered.
+    """
     if failed and int(failed[-1]["round"]) == last:
         return "lost in the last round"
-    if answered is None:
-        return "no answer yet"
-    return f"no answer for {number_of(last - answered, 'round')}" if answered < last else ""
+    if of not in answered:
+        return "no answer yet" * bool(answered)
+    return f"no answer for {number_of(last - answered[of], 'round')}" * (answered[of] < last)

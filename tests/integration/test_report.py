@@ -84,6 +84,9 @@ def test_a_column_sorts_its_table_and_a_line_tells_its_values(runs, tmp_path):
     for sign in (1, -1):
         browser.run(f"{table}.querySelectorAll('th button')[2].click()")
         assert browser.run(cells) == sorted(before, key=lambda value, sign=sign: sign * value)
+    rates = ["1e-3", "0.01", "0.05", "0.1", "0.5", "1"]
+    rows = f"{rates[::-1]}.map(text => ({{cells: [{{textContent: text, className: ''}}]}}))"
+    assert browser.run(f"{rows}.sort(order(0, false)).map(row => row.cells[0].textContent)") == rates
     browser.run(f"""svg = [...document.querySelectorAll('svg[data-told]')].at(-1);
         const at = new DOMPoint({LINE}[3][1], {LINE}[4][1]).matrixTransform(svg.getScreenCTM());
         const moved = {{clientX: at.x, clientY: at.y, bubbles: true}};

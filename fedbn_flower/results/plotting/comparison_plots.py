@@ -70,7 +70,8 @@ def forest_plot(rows: Sequence[tuple[str, float, float, float]], metric: str) ->
     factor = percent(metric)
     figure, axes = new_axes(4.6, 0.8 + 0.24 * len(rows))
     for place, (_, value, low, high) in enumerate(rows):
-        axes.plot([factor * low, factor * high], [place, place], "-", color=COLOURS[0], linewidth=1.4)
+        ends = [factor * low, factor * high], [place, place]
+        axes.plot(*ends, "-", color=COLOURS[0], linewidth=1.4, label="95 % interval")
         axes.plot([factor * value], [place], "s", color=COLOURS[0], markersize=4)
     _name_rows(axes, [label for label, *_ in rows], metric, fontsize="small")
     return figure

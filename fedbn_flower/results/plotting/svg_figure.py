@@ -7,11 +7,14 @@ from typing import Any
 
 import numpy as np
 from matplotlib import rc_context
+from matplotlib.axis import Axis, YAxis
 from matplotlib.backend_bases import RendererBase
+from matplotlib.category import StrCategoryFormatter
 from matplotlib.container import ErrorbarContainer
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter
+from numpy.typing import NDArray
 
 from ...core.files import json_text
 
@@ -71,20 +74,21 @@ class InlineFigure(Figure):
         for axes in (axes for axes in self.axes if axes.get_visible()):
             bars = {c.lines[0]: c.get_label() for c in axes.containers if isinstance(c, ErrorbarContainer)}
             labels = axes.get_xlabel() or self.get_supxlabel(), axes.get_ylabel() or self.get_supylabel()
-            panel, rows = axes.get_title() * (len(self.axes) > 1), axes.yaxis.get_major_formatter()
+            panel = axes.get_title() * (len(self.axes) > 1)
             for line in axes.get_lines():
-                name = str(bars.get(line, line.get_label())).partition("\n")[0].replace(r"\$", "$")
+                name = _unescaped(str(bars.get(line, line.get_label())).partition("\n")[0])
                 name = "" if name.startswith("_") else name
                 is_help = line.get_alpha() is not None or line.get_linestyle() in ("--", ":")
                 if line.get_transform() != axes.transData or (is_help and not name):
                     continue
                 values = np.asarray(line.get_xydata(), float)
-                values = values[np.isfinite(values).all(1)][:: 1 + len(values) // MOST_TOLD]
+                values = values[np.isfinite(values).all(1)]
+                if len(values) > MOST_TOLD:  # the first and the last among them
+                    values = values[np.linspace(0, len(values) - 1, MOST_TOLD).round().astype(int)]
                 places = axes.transData.transform(values) * _POINTS / self.dpi
                 places[:, 1] = self.get_figheight() * _POINTS - places[:, 1]
-                x, y = ([float(f"{value:.5g}") for value in of] for of in values.T)
-                ups = [rows(round(value)) for value in y] if isinstance(rows, FuncFormatter) else y
-                found.append([name or panel, *labels, *places.T.round(1).tolist(), x, ups])
+                x, y = (_told(axis, of) for axis, of in zip((axes.xaxis, axes.yaxis), values.T, strict=True))
+                found.append([name or panel, *labels, *places.T.round(1).tolist(), x, y])
         return found
 
     def draw(self, renderer: RendererBase) -> None:
@@ -104,3 +108,17 @@ class InlineFigure(Figure):
 
     def _repr_png_(self) -> bytes:
         return self.as_png()
+
+
+def _unescaped(text: str) -> str:
+    """Return a text as it was before Matplotlib was kept from reading it as a formula."""
+    return text.replace(r"\$", "$")
+
+
+def _told(axis: Axis, values: NDArray[np.float64]) -> list[float | str]:
+    """Return values as an axis names them, if it has words or names of rows, else five digits."""
+    formatter = axis.get_major_formatter()
+    is_named = isinstance(formatter, FuncFormatter) and isinstance(axis, YAxis)
+    if is_named or isinstance(formatter, StrCategoryFormatter):
+        return [_unescaped(formatter(round(value))) for value in values]
+    return [float(f"{value:.5g}") for value in values]

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from fedbn_flower.results.plotting.comparison_plots import by_site_plot
-from fedbn_flower.results.plotting.plots import class_counts, curves, line_style, new_figure
+from fedbn_flower.results.plotting.comparison_plots import by_site_plot, forest_plot
+from fedbn_flower.results.plotting.plots import class_counts, curves, line_style, new_axes, new_figure
 from fedbn_flower.results.plotting.report_plots import (
     client_curves,
     mean_curves,
@@ -52,6 +52,24 @@ def test_a_page_tells_the_site_of_a_bar_and_of_no_line_that_only_helps():
     figure = by_site_plot({"a": {"lyon": [0.5]}, "b": {"lyon": [0.25]}}, "accuracy")
     figure.as_svg("it")
     assert [[line[0], *line[5:]] for line in figure.told()] == [["a", [50], ["lyon"]], ["b", [25], ["lyon"]]]
+
+
+def test_a_page_tells_words_as_they_are_the_last_round_and_what_is_an_end_of_an_interval():
+    figure, axes = new_axes(3, 3)
+    axes.plot(["fedbn", "a\\$b"], [1, 2], "o")
+    axes.plot([0, 1], [0.25, 0.5], "o", label="of\\$two")
+    figure.as_svg("it")
+    words, numbers = figure.told()
+    assert (words[5], words[6], numbers[0], numbers[6]) == (["fedbn", "a$b"], [1, 2], "of$two", [0.25, 0.5])
+    figure, axes = new_axes(3, 3)
+    axes.plot(range(1, 251), range(250))
+    figure.as_svg("it")
+    rounds = figure.told()[0][5]
+    assert (len(rounds), rounds[0], rounds[-1]) == (100, 1, 250)
+    figure = forest_plot([("ly$on", 0.75, 0.5, 1.0)], "accuracy")
+    figure.as_svg("it")
+    ends, value = ([line[0], *line[5:]] for line in figure.told())
+    assert (ends, value) == (["95 % interval", [50, 100], ["ly$on"] * 2], ["", [75], ["ly$on"]])
 
 
 def test_a_round_that_was_not_evaluated_leaves_no_gap(tmp_path):
