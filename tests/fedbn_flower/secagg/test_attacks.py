@@ -92,6 +92,8 @@ def test_a_client_has_no_part_in_a_sum_of_too_few(three):
         ({words.THRESHOLD: 1}, "1 share are too few", 2),
         ({words.THRESHOLD: 4}, "4 shares are too few", 2),
         ({words.ME: -1}, "'me' is no number", 2),
+        ({words.ME: 0.0}, "'me' is no number", 2),
+        ({words.THRESHOLD: "2"}, "'threshold' is no number", 2),
         ({}, "3 clients and 2 shares are too few; at least 4 clients", 4),
         ({words.KEYS: "twice"}, "two neighbours have the same keys", 2),
     ],
