@@ -115,7 +115,7 @@ def _add(options: Options) -> None:
 
 
 def _renew(options: Options) -> None:
-    print(f"valid until {operator.renew(options.folder)}; restart the SuperLink and reload nginx")
+    print(f"valid until {operator.renew(options.folder)}; restart: sudo {options.folder}/superlink/install")
 
 
 def _move(options: Options) -> None:

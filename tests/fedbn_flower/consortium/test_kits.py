@@ -322,11 +322,15 @@ def test_two_kits_of_a_machine_leave_each_other_alone(folder, tmp_path, monkeypa
         site.run(kits[0])
     (state / "state").mkdir()
     assert not site.runs(kits[0])
+    lock = site.locked(kits[0])
+    site.start(kits[0])  # anew, by what may be another key
+    os.close(lock)
+    (state / "state" / "lock").unlink()
     assert not [*(state / "state").iterdir()]
     with pytest.raises(UserError, match="unit: .* is of another kit: ./leave there, or start"):
         site.start(kits[1])
     site.leave(kits[1])
-    assert done == ["daemon-reload", "enable", "restart"]
+    assert done == ["daemon-reload", "enable", "restart"] * 2
     assert (state / "state").exists()
     fails.append("restart")
     with pytest.raises(UserError, match="unit: systemctl restart .* failed; journalctl"):
