@@ -16,7 +16,7 @@ from fedbn_flower.cli import main
 from fedbn_flower.consortium import doctor, operator, site
 from fedbn_flower.consortium.agreement import read
 from fedbn_flower.consortium.kits import make_kit
-from fedbn_flower.consortium.programs import become
+from fedbn_flower.consortium.programs import PROGRAMS, become
 from fedbn_flower.consortium.site import locked
 from fedbn_flower.core.errors import UserError
 
@@ -195,6 +195,22 @@ def test_a_kit_that_was_changed_is_refused_by_both_before_anything_is_done(what,
     assert not at.own.exists()
     with pytest.raises(UserError, match=f"kit: [^:;]*{what}[^:;]*{remedy} operator for another kit"):
         _ = at.kit
+
+
+@pytest.mark.parametrize("closed", ["test", "--version"])
+def test_what_the_superlinks_unit_could_not_read_is_said_before_it_is_installed(closed, folder, tmp_path):
+    """By a stand-in of the program that becomes another user; nothing that installs is there."""
+    for name in ("bash", "dirname", "sed"):
+        (tmp_path / name).symlink_to(shutil.which(name))
+    (tmp_path / "setpriv").write_text(f"#!/bin/bash\n[[ $* != *{closed}* ]]\n")
+    (tmp_path / "setpriv").chmod(0o755)
+    install = ["bash", folder / "superlink/install"]
+    ended = subprocess.run(install, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    what = folder if closed == "test" else PROGRAMS / "fedbn-sim"
+    told = (
+        f"error: the unit's own user cannot read {what}: have it where everybody may pass, as /srv or /opt\n"
+    )
+    assert (ended.returncode, ended.stderr) == (2, told)
 
 
 def test_the_scripts_are_bash_and_units_are_systemds(folder, tmp_path):
