@@ -117,6 +117,8 @@ class Consortium(_Table):
     """The fingerprint of the authority's key."""
     serial: int = Field(0, ge=0)
     """Of the last list of admitted sites."""
+    numbers: int = Field(0, ge=0)
+    """Below which partition-ids were given to sites that have left: results that have one stay theirs."""
     versions: Versions
     bounds: Bounds
     """Of every site, beside its own."""

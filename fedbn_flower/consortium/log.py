@@ -115,8 +115,7 @@ def append(folder: Path, line: Mapping[str, Any]) -> None:
         with FileLock(folder / ".lock"):
             if not (folder / HEAD).exists() and not (folder / LOG).exists():
                 write_atomically(folder / HEAD, f"0 {START}\n")
-            count, last = _head(folder)
-            lines, unfinished = _lines(folder)
+            (count, last), (lines, unfinished) = _head(folder), _lines(folder)
             if lines and len(lines) == count + 1 and _hash(last, lines[-1]) == _said_hash(lines[-1]):
                 count, last = count + 1, _said_hash(lines[-1])  # a kill between line and head
             if len(lines) != count or (lines and _said_hash(lines[-1]) != last):

@@ -113,6 +113,7 @@ def remove(folder: Path, name: str) -> None:
     """Take a site out: its key is not accepted any more, and the others are told."""
     consortium = read(folder)
     unregister(folder, consortium.site(name).node)
+    consortium.numbers = max(consortium.numbers, consortium.sites[name].partition_id + 1)
     del consortium.sites[name]
     _tell(folder, consortium)
 
@@ -122,7 +123,7 @@ def add(folder: Path, name: str) -> None:
     consortium = read(folder)
     if name in consortium.sites:
         raise not_allowed("site", name, "a new name")
-    number = max((site.partition_id for site in consortium.sites.values()), default=-1) + 1
+    number = max([consortium.numbers, *(site.partition_id + 1 for site in consortium.sites.values())])
     consortium.sites[name] = checked(Site, {"partition-id": number}, FILE)
     consortium.check()
     write_kit(folder / "kits" / f"{name}.zip", make_kit(folder, consortium, name))
@@ -138,8 +139,7 @@ def move(folder: Path, server: str) -> None:
     """Have the SuperLink reached elsewhere: another certificate and unit, and a list that tells all sites."""
     consortium = read(folder)
     consortium.server = server if ":" in server else f"{server}:{PORT}"
-    host = consortium.server.rpartition(":")[0]
-    consortium.names = list(dict.fromkeys((host, *consortium.names)))
+    consortium.names = list(dict.fromkeys((consortium.server.rpartition(":")[0], *consortium.names)))
     consortium.check()
     make_server_certificate(folder, consortium.names)
     write_superlink(safe_path("folder", folder), consortium)

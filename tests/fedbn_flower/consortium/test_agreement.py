@@ -114,6 +114,15 @@ def test_a_line_that_is_not_joins_is_refused(change, told, folder):
     assert not read(folder).admitted
 
 
+def test_a_number_is_that_of_one_site_for_good(folder):
+    """Also where all have left: what a run has written of number 2 is of whoever had it then."""
+    for site in ("porto", "lyon", "turin"):
+        operator.remove(folder, site)
+    for number, site in ((3, "lille"), (4, "porto")):
+        operator.add(folder, site)
+        assert read(folder).sites[site].partition_id == number
+
+
 def test_a_line_that_a_mail_has_broken_or_quoted_is_joins(folder):
     line = line_of("lyon")
     assert operator.admit(folder, f" '{textwrap.fill(line, 76)}'\r\n") == "lyon"
