@@ -46,7 +46,7 @@ def of_the_way(address: str, authority: Path, otherwise: str = AT_SITE) -> Itera
     yield Finding("port", f"{port} is reached")
     status, ahead = answer(address)
     remedy = "set it, and keep it by NTP: timedatectl set-ntp true" if (found_off := off(ahead)) else ""
-    yield Finding("clock", f"{found_off or 'as'} the SuperLink's", remedy)
+    yield Finding("clock", f"{found_off or 'as'} the SuperLink's" if status else "not known", remedy)
     yield of_tls(host, int(port), authority)
     if status in (502, 504):
         yield Finding("SuperLink", f"a proxy answers {status} in its place: nothing is behind it", otherwise)

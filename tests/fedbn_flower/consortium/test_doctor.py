@@ -135,7 +135,9 @@ def test_a_proxy_that_flower_cannot_use_for_any_host(folder, serve, monkeypatch)
 
 
 def test_a_server_without_tls(folder, serve):
-    assert "speaks no TLS" in str(network.of_tls("localhost", serve(), folder / "ca.crt"))
+    findings = [*network.of_the_way(f"localhost:{serve()}", folder / "ca.crt")]
+    assert "speaks no TLS" in wrong(findings)
+    assert ("clock", "not known") in [(one.what, one.found) for one in findings]
 
 
 def test_a_proxy_that_ends_tls(folder, serve, tmp_path):
