@@ -24,11 +24,11 @@ class Finding:
 
 
 def looked_at(what: str, remedy: str, look: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yield what a look finds, or that it ended at a file that cannot be read or is damaged."""
+    """Yield what a look finds, or why it ended: a file cannot be read or is damaged, a model not made."""
     try:
         yield from look()
-    except (UserError, OSError) as error:
-        yield Finding(what, str(error), remedy)
+    except (UserError, OSError, MemoryError, RuntimeError) as error:  # the last two of NumPy and PyTorch
+        yield Finding(what, str(error) or type(error).__name__, remedy)
 
 
 def shown(findings: Iterable[Finding]) -> int:

@@ -10,9 +10,11 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from ..config.making import run_config
 from ..config.run_config import RunConfig
 from ..core.errors import UserError
 from ..core.free_memory import available_memory
+from ..job.inputs import RunInputs
 from .authority import fingerprint
 from .findings import Finding
 from .kits import versions
@@ -137,6 +139,14 @@ def of_data(config: RunConfig, node_config: Mapping[str, Any]) -> Iterator[Findi
     from ..job.what_is_learnt import what_is_learnt
     from ..site.inputs import inputs_at
 
+    if config.device.startswith("cuda"):
+        import torch
+
+        there = torch.cuda.is_available()
+        found = torch.cuda.get_device_name() if there else "PyTorch finds none"
+        remedy = "" if there else "nvidia-smi shows whether the driver is there; or device='cpu'"
+        yield Finding("GPU", found, remedy)
+        config = run_config({**config.to_user_config(), "device": "cpu"})  # what is looked at needs none
     try:
         inputs = inputs_at(config, node_config)
         if not inputs.dataset.has_examples:
@@ -145,24 +155,15 @@ def of_data(config: RunConfig, node_config: Mapping[str, Any]) -> Iterator[Findi
         learnt = what_is_learnt(inputs, int(node_config.get("partition-id", 0)))
         yield from (Finding("data", str(note)) for note in learnt)
         yield from (Finding("data, doubtful", line) for line in warnings_of_data(inputs))
-        yield from of_model(config, inputs.model()[1], node_config)
+        yield from of_model(config, inputs, node_config)
     except (UserError, OSError) as error:
         yield Finding("data", str(error), MEND)
 
 
-def of_model(
-    config: RunConfig, initial: Mapping[str, Any], node_config: Mapping[str, Any]
-) -> Iterator[Finding]:
-    """Look whether memory, disk and device are enough for a study's model."""
-    size = COPIES * sum(array.nbytes for array in initial.values())
+def of_model(config: RunConfig, inputs: RunInputs, node_config: Mapping[str, Any]) -> Iterator[Finding]:
+    """Look whether memory and disk are enough for a study's model."""
+    size = COPIES * sum(array.nbytes for array in inputs.model()[1].values())
     free = available_memory()
     told = f"{free / GIB:.1f} GiB free, the model takes {size / GIB:.3f} GiB"
     yield Finding("memory", told, "end other programs, or train a smaller model" if free < size else "")
     yield of_room("disk", Path(str(node_config.get("state-dir", "."))), ROOM + size)
-    if config.device.startswith("cuda"):
-        import torch
-
-        there = torch.cuda.is_available()
-        found = torch.cuda.get_device_name() if there else "PyTorch finds none"
-        remedy = "nvidia-smi shows whether the driver is there; or device='cpu'"
-        yield Finding("GPU", found, "" if there else remedy)

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 import tomli_w
+import torch
 
 from fedbn_flower import annexes
 from fedbn_flower.cli import main
@@ -414,6 +415,22 @@ def test_data_that_are_as_the_study_reads_them_and_memory_that_is_not_enough(tmp
     assert "examples: 48 to train on, 12 to test on" in [one.found for one in findings]
     monkeypatch.setattr(machine, "available_memory", lambda: 10)
     assert "train a smaller model" in wrong(machine.of_data(run_config(STUDY), node_config))
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_gpu_that_the_study_wants(there, tmp_path, monkeypatch):
+    """Without its driver a study's model could not be made: the rest is looked at without one."""
+    (tmp_path / "table.csv").write_text(table())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: there)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H200")
+    node_config = {"data-path": str(tmp_path / "table.csv"), "cache-dir": str(tmp_path / "cache")}
+    findings = [*machine.of_data(run_config({**STUDY, "device": "cuda"}), node_config)]
+    if there:
+        assert str(findings[0]) == "fine   GPU                H200"
+        assert not [one for one in findings if one.remedy]
+    else:
+        assert "PyTorch finds none; nvidia-smi shows" in wrong(findings)
+    assert [one.what for one in findings[-2:]] == ["memory", "disk"]
 
 
 def test_an_empty_folder(tmp_path):
