@@ -175,10 +175,10 @@ class Federation:
         few = ((name, *self.sites.of(partition)) for partition, name in [*self.names.items()][:most])
         return [Line(name, x.astype(float).tolist(), y.tolist()) for name, x, y in few if len(x)]
 
-    def grid(self, metric: str) -> "Numbers":
-        """Return a metric, or the number of failures, by site (rows) and round (columns)."""
+    def grid(self, metric: str, kind: type[np.floating] = np.float64) -> "Numbers":
+        """Return a metric, or the number of failures, by site (rows) and round (columns), of this dtype."""
         done = self.entry.run.rounds_done
-        found = np.full((len(self.names), done), 0.0 if metric == FAILURES else np.nan)
+        found = np.full((len(self.names), done), 0.0 if metric == FAILURES else np.nan, kind)
         for place, partition in enumerate(self.names):
             rounds, values = self.sites.of(partition)
             if metric == FAILURES:

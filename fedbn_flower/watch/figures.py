@@ -96,14 +96,11 @@ def heat_map(grid: Any, names: Sequence[str], metric: str, dark: bool) -> Any:
     rows, rounds = grid.shape
     of = {"x_range": (0.5, rounds + 0.5), "y_range": (rows - 0.5, -0.5), "title": fill(heading(metric), 24)}
     plot = figure(**LOOK, **of, height=min(720, max(240, 130 + 22 * rows)))
-    known = grid[np.isfinite(grid)] if np.isfinite(grid).any() else np.zeros(1)
-    low, high = float(known.min()), float(known.max())
+    known = np.isfinite(grid)
+    ends = (of(grid, where=known, initial=end) for of, end in ((np.min, np.inf), (np.max, -np.inf)))
+    low, high = map(float, ends) if known.any() else (0.0, 0.0)
     colours = LinearColorMapper(Cividis256, low=low, high=high + (high == low), nan_color="rgba(0,0,0,0)")
-    lines = {
-        "image": [*grid[:, None].astype(np.float32)],
-        "y": [row - 0.5 for row in range(rows)],
-        "site": names,
-    }
+    lines = {"image": [*grid[:, None]], "y": [row - 0.5 for row in range(rows)], "site": names}
     drawn = plot.image(x=0.5, y="y", dw=rounds, dh=1, color_mapper=colours, source=ColumnDataSource(lines))
     told = [("round", "$x{0}"), ("site", "@site"), (metric, "@image{%.6g}")]
     plot.add_tools(HoverTool(renderers=[drawn], tooltips=told, formatters=DIGITS))

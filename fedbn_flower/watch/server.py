@@ -16,6 +16,7 @@ from pathlib import PurePosixPath
 from threading import Lock
 from typing import Any
 
+import numpy as np
 from bokeh.resources import Resources
 
 from ..core.errors import UserError, os_errors_as_user_errors
@@ -220,7 +221,7 @@ def _curves_csv(handler: Handler, asked: Asked) -> str:
 
 def _heat(handler: Handler, asked: Asked) -> str:
     metric, federation = _by_site(handler, asked)
-    item = heat_map(federation.grid(metric), [*federation.names.values()], metric, asked.dark)
+    item = heat_map(federation.grid(metric, np.float32), [*federation.names.values()], metric, asked.dark)
     known = "; a gap is no answer" if federation.sites.answered else ": nothing is known of single sites"
     return json_text({"item": item, "caption": f"{spelt(metric)} by site and round{known}"})
 
