@@ -64,7 +64,7 @@ def of_name(host: str) -> Finding:
 
 def of_proxies(host: str) -> Iterator[Finding]:
     """Yield the proxy that programs here would take to a host."""
-    found = {kind: re.sub("[^/]*@", "", url) for kind, url in getproxies().items()}  # no password
+    found = {kind: re.sub(r"^(\w+://)?.*@", r"\1", url) for kind, url in getproxies().items()}  # no password
     proxy = found.get("https") or found.get("all")
     if proxy and not proxy_bypass(host):
         yield Finding("proxy", f"{proxy} is set for https", f"take it out for this host: no_proxy={host}")

@@ -218,8 +218,8 @@ def _registered_before(folder: Path, consortium: Consortium, name: str, error: U
     if "already in use" not in str(error):
         raise error
     ours, known = [site.node for site in consortium.sites.values()], nodes(folder)
-    found = [node for node in known if node not in ours and known[node]["status"] != UNREGISTERED]
-    if len(found) != 1:
+    found = [node for node in known if node not in ours]  # of two either may be it
+    if len(found) != 1 or known[found[0]]["status"] == UNREGISTERED:
         raise UserError(
             f"{name}: its key was taken out once; ./join --new-key there, and replace it"
         ) from None

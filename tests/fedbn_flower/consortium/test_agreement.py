@@ -230,6 +230,9 @@ def test_a_key_that_is_registered_when_the_command_is_ended_is_found_again(folde
     assert main(["consortium", "admit", str(folder), line]) == 0
     assert "lyon: its key was taken out once; ./join --new-key" in capsys.readouterr().out
     assert superlink.status == {"1": "unregistered"}
+    superlink.status["2"] = "online"  # somebody's who is not in consortium.toml
+    with pytest.raises(UserError, match="lyon: its key was taken out once"):
+        operator.register(folder)
 
 
 @pytest.mark.parametrize("ending", ["write_admitted", "write"])

@@ -122,7 +122,7 @@ def test_a_proxy_in_the_environment(folder, serve, monkeypatch):
 
 @pytest.mark.parametrize("scheme", ["", "http://"])
 def test_a_proxy_is_told_without_its_password(scheme, monkeypatch):
-    monkeypatch.setenv("HTTPS_PROXY", f"{scheme}clinic:secret@proxy.clinic:3128")
+    monkeypatch.setenv("HTTPS_PROXY", f"{scheme}clinic:sec//r@t@proxy.clinic:3128")
     assert f"  {scheme}proxy.clinic:3128 is set for https" in wrong(network.of_proxies("a.example.org"))
 
 
