@@ -17,7 +17,7 @@ Test = Callable[[Mapping[str, object]], bool]
 OPERATORS = {"=": eq, "!=": ne, "<=": le, ">=": ge, "<": lt, ">": gt}
 CONTAINS, SAME, OTHER = "~", "=", "!="
 QUOTES = "\"'"
-WORD = r"(?:and|or|not)(?=[\s()]|$)"
+WORD = r"(?i:and|or|not)(?=[\s()]|$)"
 VALUE = rf"""("[^"]*"|'[^']*'|(?!{WORD})[^\s()=<>!~"']+)"""
 TOKEN = re.compile(rf"\s*(?:([()]|{WORD})|{VALUE}(?:\s*(!=|<=|>=|[=<>~])\s*{VALUE})?)")
 OPENING, CLOSING = ("and ", "or ", "not ", "( "), ("and", "or", ")")
@@ -62,6 +62,7 @@ class Query:
                 raise _not_read(text, place)
             mark, key, sign, wanted = (group or "" for group in found.groups())
             key, wanted = (word[1:-1] if word[:1] in QUOTES else word for word in (key, wanted))
+            mark = mark.lower()
             if not mark:
                 tests[f"t{place}"] = _comparison(key, sign, wanted) if sign else _word(key)
                 keys |= {key} if sign else set()

@@ -38,6 +38,7 @@ VALUES = {
         ("strategy=fedavg or strategy=fedyogi and seed=1", False),  # `and` binds more
         ("(strategy=fedavg or strategy=fedyogi) seed=0.0", True),
         ("not strategy=fedavg", True),
+        ("strategy=fedavg OR Not seed=1 AND seed=0", True),
         ("strategy~YOGI", True),
         ("FedYogi", True),
         ("augment=true", True),
