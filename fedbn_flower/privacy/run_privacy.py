@@ -92,7 +92,8 @@ class RunPrivacy(ABC):
 
     def columns(self, server_round: int) -> dict[str, float]:
         """Return what ``metrics.csv`` has of a round that is done."""
-        charge = self._ledger.last_of(server_round) if self._ledger else None
+        assert self._ledger
+        charge = self._ledger.last_of(server_round)
         assert charge
         return dict(zip(PRIVACY, (charge.epsilon, self.noise_std(charge), charge.clip), strict=True))
 

@@ -63,6 +63,11 @@ def test_what_it_does_not_go_with_is_one_line(configured, key):
     assert "\n" not in str(refused.value)
 
 
+def test_what_each_client_evaluates_by_itself_is_no_sum_of_too_few(configured):
+    keys = {"secagg": "on", "clip_update_norm": 1.0, "partition": "iid", "num_clients": 5}
+    assert configured(**keys, fraction_evaluate=0.4, eval_model="local", client="alone").secagg == "on"
+
+
 def test_a_threshold_that_is_told_is_one_that_is_taken(configured):
     keys = {"secagg": "on", "clip_update_norm": 1.0, "partition": "iid", "num_clients": 10}
     for shares, taken in ({"fraction_evaluate": 0.8}, {6, 7, 8}), ({"fraction_train": 0.5}, set()):

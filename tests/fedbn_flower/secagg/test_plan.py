@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedbn_flower.secagg.plan import Plan, _difference
+from fedbn_flower.secagg.plan import Plan, _difference, _state
 from fedbn_flower.strategies.aggregation.vectors import Layout
 
 PLAN = Plan(1.0, 3, 0, 10, False, ("loss eval-examples",), ("eval-examples",), ("auroc 3 number",))
@@ -33,6 +33,10 @@ def test_a_plan_is_heard_as_it_was_told_unless_it_cannot_be(wrong):
     assert Plan.heard(replace(PLAN, cap=0).told()) == replace(PLAN, cap=0)
     with pytest.raises(ValueError, match="secagg: (no numbers can be|the message does not say how numbers)"):
         Plan.heard(replace(PLAN, **wrong).told())
+
+
+def test_a_states_name_may_have_blanks():
+    assert _state("area under it 3 number") == ("area under it", 3, "number")
 
 
 def test_a_difference_is_in_float64():

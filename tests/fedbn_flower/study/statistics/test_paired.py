@@ -371,8 +371,10 @@ def test_an_auroc_has_delongs_with_groups(per_group):
 
 
 @pytest.mark.parametrize(("name", "per_group"), [("brier", 1), ("accuracy", 3)])
-def test_all_else_has_the_paired_bootstrap(name, per_group):
+def test_all_else_has_the_paired_bootstrap(name, per_group, monkeypatch):
+    """Draws that do not fit into memory at once, too."""
     frames = three(per_group)
+    monkeypatch.setattr("fedbn_flower.study.statistics.intervals.WEIGHTS_AT_A_TIME", 300 * len(frames[0]))
     found = compare_on_cases(frames, METRICS[name], seed=4)
     assert found.test == BOOTSTRAP.format("cases" if per_group == 1 else "groups")
     assert found_of(found) == of_pairs(
