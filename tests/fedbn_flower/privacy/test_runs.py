@@ -15,6 +15,7 @@ from fedbn_flower.core.ground.columns import PRIVACY
 from fedbn_flower.privacy import accounts, keys, ledger
 from fedbn_flower.privacy.client_mechanism import ClientMechanism
 from fedbn_flower.records.events import Observer
+from fedbn_flower.server.federation import Federation
 
 from ..records.helpers import rows_of
 from ..secagg.grids import Lossy
@@ -153,6 +154,15 @@ def test_nobody_who_answers_fails_the_run_but_a_round_without_answers_is_one(con
     config = configured(**{**FEW, **DP, "max_num_examples": 0, "client": f"{__name__}:Fails"})
     with pytest.raises(RunFailed, match="every client failed in every round"):
         simulated(config, tmp_path / "failed")
+
+
+def test_what_is_outside_the_guarantee_goes_by_the_kind_of_noise(configured, tmp_path):
+    for secure, said in ((False, "rounding"), (True, "how long the server takes")):
+        privacy = Federation(configured(**FEW, **DP, dp_secure_noise=secure)).privacy
+        (folder := tmp_path / said).mkdir()
+        privacy.begin(folder, 0, False)
+        told = " ".join(privacy.summary()["outside"])
+        assert [text for text in ("rounding", "how long the server takes") if text in told] == [said]
 
 
 @pytest.mark.slow
