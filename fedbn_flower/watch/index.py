@@ -96,8 +96,10 @@ class Entry:
         measured = {name: number_in(text) for name, text in row.items() if text and name != "round"}
         totals = {name: self.run.total(name) for name in (SECONDS, "failures") if name in row}
         of_event = {} if self._auroc is None else {POOLED + AUROC: self._auroc}
-        at_end = summary.main if summary.rounds == self.run.rounds_done else {}
-        return {**measured, **totals, **at_end, **of_event}
+        if summary.rounds != self.run.rounds_done:
+            return {**measured, **totals, **of_event}
+        totals |= {SECONDS: summary.seconds} if summary.seconds else {}
+        return {**measured, **totals, **summary.main, **of_event}
 
     @cached_property
     def main_metric(self) -> str:

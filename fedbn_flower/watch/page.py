@@ -162,7 +162,7 @@ def drawn_lines(asked: Asked, entries: Sequence[Entry]) -> list[Line]:
 def caption_of(asked: Asked, lines: Sequence[Line], metric: str, of: int) -> str:
     """Say what a picture of curves shows."""
     many = f", the first {len(lines)} of {of}" if MOST_LINES == len(lines) < of else ""
-    spread = ", mean and standard deviation of each group's runs" if asked.by else ""
+    spread = ", mean and standard deviation of each group's runs, in rounds that all have" if asked.by else ""
     smooth = f"; smoothed: bold is the mean of the last {asked.smooth} rounds, pale what was measured"
     none = "" if any(line.x for line in lines) else f": no values by {asked.axis}"
     return f"{spelt(metric)}{none}{spread}{many}{smooth if asked.smooth > 1 else ''}"

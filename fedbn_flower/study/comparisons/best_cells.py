@@ -13,7 +13,7 @@ from fedbn_flower.clients.problems.metrics import METRICS, Predicted
 from fedbn_flower.clients.problems.metrics.base import CLASSES, NUMBERS
 
 from ...core.ground.columns import HeldOut
-from ...core.text import are, joined
+from ...core.text import are, joined, listed
 from ...records.cases import GROUP, ID, OF_CLASS, SITE, TARGET, is_binary, predictions_of
 from ...records.metrics import PERCENT, percent, spelt
 from ...records.summary import OfClasses
@@ -25,6 +25,7 @@ from ..intervals import candidates, cost, same_value, with_numbered_classes
 from ..statistics.case_metrics import CaseMetric
 from ..statistics.cases import Cases
 from ..statistics.paired import (
+    FEWEST_SEEDS,
     BestCells,
     CaseTests,
     Difference,
@@ -190,14 +191,18 @@ class Verdict(Marks[K]):
         From the best, of each other cell; a cell whose test is undefined has none.
     pairs : Pairs[K], optional
         What all pairs are compared by; None if nothing is known.
+    untested : Collection[K]
+        Cells of fewer seeds than a test needs, beside others that are tested.
     """
 
     differences: Mapping[K, Difference] = field(default_factory=dict)
     pairs: Pairs[K] | None = None
+    untested: Collection[K] = ()
 
     def of(self, cell: K) -> str:
-        """Return whether a cell cannot be told from the best: ``yes``, ``no`` or ``unknown``."""
-        return ("yes" if cell in self.alike else "no") if self.known else "unknown"
+        """Return whether a cell cannot be told from the best: ``yes``, ``no`` or ``unknown``, if untested."""
+        is_tested = self.known and cell not in self.untested
+        return ("yes" if cell in self.alike else "no") if is_tested else "unknown"
 
     @property
     def header(self) -> Sequence[str]:
@@ -277,11 +282,18 @@ def verdict(
             told = on_cases(column, list(found), tests, labels, metric, higher)
             return replace(told, sentence=f"{told.sentence} {ONE_SEED}")
         lacking = f" Nor from the cases: {tests.why_not}."
+    known = {cell: int((~np.isnan(row)).sum()) for cell, row in rows.items()}
+    enough = [cell for cell, number in known.items() if number >= FEWEST_SEEDS]
+    untested = [cell for cell in rows if cell not in enough] if len(enough) > 1 else []
+    if untested:
+        named = listed([labels[cell] for cell in untested], MOST_NAMED)
+        lacking = f" Not tested, with fewer than {FEWEST_SEEDS} seeds: {named}."
+        rows = {cell: rows[cell] for cell in enough}
     resolution = _resolution(every, metric)
     best = cannot_be_told_from_best(rows, higher, events, resolution=resolution)
-    seeds_of_each = seeds_text([int((~np.isnan(row)).sum()) for row in rows.values()])
+    seeds_of_each = seeds_text([known[cell] for cell in rows])
     told = over_seeds(column, best, labels, metric, seeds_of_each, lacking)
-    return replace(told, pairs=paired_t_tests(rows, resolution)) if told.known else told
+    return replace(told, pairs=paired_t_tests(rows, resolution), untested=untested) if told.known else told
 
 
 def _not_compared(runs: Sequence[Run], metric: str, datasets: Collection[str]) -> str:
@@ -326,7 +338,7 @@ def over_seeds(
         words = f"Which is best{where} cannot be known from {best.reason}.{lacking}"
         return Verdict(column, sentence=f"{words} The best mean is that of {labels[best.best]}.")
     words = f"{in_words(best, labels, 'mean', metric)} (paired t-tests over {seeds} seeds, {CORRECTED})."
-    return Verdict(column, frozenset(best.alike), True, f"{words} {TOGETHER}", _defined(best))
+    return Verdict(column, frozenset(best.alike), True, f"{words} {TOGETHER}{lacking}", _defined(best))
 
 
 def on_cases(

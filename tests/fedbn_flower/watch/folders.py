@@ -27,7 +27,8 @@ def write_run(folder, accuracies=(0.5, 0.75), rounds=2, names=SITES, **keys):
 
 def write_summary(folder, rounds, accuracy):
     summary = {"rounds": rounds, "mean": {"loss": 1 / 3, "accuracy": accuracy}, "compared-by": "accuracy"}
-    (folder / "summary.json").write_text(json.dumps({**summary, "higher-is-better": ["accuracy"]}))
+    summary |= {"seconds": 1.75, "higher-is-better": ["accuracy"]}
+    (folder / "summary.json").write_text(json.dumps(summary))
 
 
 def add_round(folder, number, accuracy, names=SITES):

@@ -87,7 +87,7 @@ def test_the_command_prints_the_runs_that_it_is_asked_for(runs, capsys):
     assert lines[1].split() == header.split()
     rows = [line.split() for line in lines[3:6]]
     assert [row[0] for row in rows] == ["sweep/yogi", "fedavg-1", "fedavg-0"]
-    assert rows[1] == ["fedavg-1", "ended", "fedavg", "1", "2", "2", "81.2", "%", "0.3333", "1", "0"]
+    assert rows[1] == ["fedavg-1", "ended", "fedavg", "1", "2", "2", "81.2", "%", "0.3333", "1.75", "0"]
     assert lines[-1] == "3 of 3 runs"
 
 

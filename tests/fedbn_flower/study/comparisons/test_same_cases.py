@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import ttest_rel
 from sklearn.metrics import roc_auc_score
 
 from clients.problems.metrics.scores import thresholds
@@ -280,3 +281,21 @@ def test_with_a_test_set_of_their_own_they_are_compared(tmp_path, key):
         keys = {key: value, "data": f"digest {value}"}
         groups.append(Group({key: value}, [Run.read(write_cases(tmp_path / name, METHODS[name], **keys))]))
     assert best_groups(groups, "accuracy").sentence.startswith(f"Marked *: {groups[0].label}, which is best")
+
+
+def test_a_run_of_one_seed_beside_others_of_five_is_not_tested_and_changes_no_test(tmp_path):
+    """That of the two others is one pair's."""
+    values = {"fedavg": [0.5, 0.52, 0.51, 0.55, 0.53], "fedyogi": [0.7, 0.71, 0.75, 0.7, 0.76], "once": [0.1]}
+    groups = []
+    for name, of in values.items():
+        folders = [write_run(tmp_path / f"{name}{i}", summary_of([v]), seed=i) for i, v in enumerate(of)]
+        groups.append(Group({"strategy": name}, [Run.read(folder) for folder in folders]))
+    told = best_groups(groups, "accuracy")
+    interval = ttest_rel(values["fedavg"], values["fedyogi"]).confidence_interval()
+    assert told.differences.keys() == {0}
+    assert told.differences[0][1:3] == pytest.approx((interval.low, interval.high))
+    assert [told.of(i) for i in range(3)] == ["no", "yes", "unknown"]
+    assert told.alike == {1}
+    assert told.sentence.startswith("Marked *: fedyogi, which is best; fedavg (")
+    assert told.sentence.endswith("together. Not tested, with fewer than 5 seeds: once.")
+    assert best_groups(groups[:2], "accuracy").differences == told.differences
