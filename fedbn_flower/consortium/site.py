@@ -211,7 +211,7 @@ def _take(at: AtSite, path: Path) -> None:
 def start(at: AtSite) -> None:
     """Start the SuperNode under systemd, for root; for others say how, unless it runs."""
     if runs(at) and not has_unit(at):
-        return print("the SuperNode runs, and goes by all this; start it anew for other data or another key")
+        return print("the SuperNode runs, and goes by all this; start it anew for another kit, data or key")
     if os.geteuid() or not BOOTED.is_dir():
         otherwise = "(as root under systemd, join installs a unit; with Docker: docker compose up -d)"
         return print(f"start it: {at.folder}/run   {otherwise}")
