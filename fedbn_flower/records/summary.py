@@ -263,7 +263,7 @@ def tested_on(summaries: Iterable[Summary]) -> str:
 
 def _mostly(summary: Summary) -> str:
     of = summary.per_class
-    if not of or summary.compared_by != "accuracy":
+    if not of or summary.compared_by != "accuracy" or len(of.names) != len(of.examples):
         return ""
     most, every = max(of.examples, default=0), sum(of.examples)
     if not every or 2 * most < every:

@@ -122,5 +122,11 @@ def test_it_says_of_which_class_most_examples_are_that_an_accuracy_is_of():
 
     assert told(["healthy", "flu", "cold"], [917, 50, 33]) == ", of which 91.7 % are 'healthy'"
     assert told(["0", "1"], [1, 1]) == ", of which 50.0 % are class 0"
-    assert told(["a", "b", "c"], [49, 31, 20]) == told(["a", "b"], [0, 0]) == told([], []) == ""
+    assert (
+        told(["a", "b", "c"], [49, 31, 20])
+        == told(["a", "b"], [0, 0])
+        == told([], [])
+        == told([], [9, 1])
+        == ""
+    )
     assert told(["a", "b"], [9, 1], "auroc") == told(["a", "b"], [9, 1], others=[[8, 2]]) == ""
